@@ -23,10 +23,16 @@ from farandole.model.projection.tables import StepTrace, read_trace
 _Groups = dict[tuple[str, str], tuple[StepRow, ...]]
 # Workers per host, bytes/s inside of and between hosts, noise, whether workers share a bus.
 _CLUSTERS = {
-    "Ethernet, 4 per host": (4, 8e9, 1e9, 0.03, False),
-    "InfiniBand, 8 per host": (8, 1e11, 2e10, 0.03, False),
-    "PCIe, 8 per host": (8, 8e9, 5e9, 0.04, False),
-    "shared bus, 8 per host": (8, 6e9, 2e9, 0.07, True),
+    "T4-like: Ethernet, 4 per host": (4, 8e9, 1e9, 0.03, False),
+    "DGX-like: InfiniBand, 8 per host": (8, 1e11, 2e10, 0.03, False),
+    "RTX-like: PCIe, 8 per host": (8, 8e9, 5e9, 0.04, False),
+    "Azure-like: shared bus, 8 per host": (8, 6e9, 2e9, 0.07, True),
+}
+# Mean costs of a ring, a tree, each GPU, each pair of GPUs, and of a second switch, of computing.
+_SERVERS = {
+    "servers of all kinds": (0.06, 0.02, 0.012, 0.0, 0.04),
+    "servers that share a bus": (0.03, 0.02, 0.03, 0.003, 0.1),
+    "servers with NVLink": (0.05, 0.0, 0.002, 0.0, 0.0),
 }
 
 
@@ -64,18 +70,19 @@ def _placements(per_host: int) -> Iterator[tuple[int, int]]:
                 yield workers, hosts
 
 
-def make_servers(counts: tuple[int, ...]) -> _Groups:
+def make_servers(counts: tuple[int, ...], means: tuple[float, ...]) -> _Groups:
     """Return tables of 120 servers with so many GPUs, and with all of their GPUs."""
     random = np.random.default_rng(1)
     groups: _Groups = {}
     for number in range(120):
-        ring, log, per_worker = random.exponential([0.06, 0.02, 0.012])
+        ring, log, per_worker, per_pair, jump = random.exponential(means)
         most = 8 if random.random() < 0.7 else 16
-        jump = random.exponential(0.04) if random.random() < 0.4 else 0.0
+        jump *= random.random() < 0.4
         rows = []
         for n in (*counts, most):
-            cost = ring * 2 * (n - 1) / n + log * math.log2(n) + per_worker * (n - 1)
-            seconds = 0.1 * (1 + cost + jump * (n > 4)) * math.exp(random.normal(0, 0.012))
+            cost = ring * 2 * (n - 1) / n + log * math.log2(n) + jump * (n > 4)
+            cost += (per_worker + per_pair * n) * (n - 1)
+            seconds = 0.1 * (1 + cost) * math.exp(random.normal(0, 0.012))
             rows.append(StepRow(workers=n, hosts=1, batch=64, step_s=seconds))
         groups["servers", f"table {number}"] = tuple(rows)
     return groups
@@ -114,9 +121,10 @@ def main() -> None:
         for name, about in _CLUSTERS.items():
             groups = make_cluster(0, *about) | make_cluster(1, *about)
             traces[name] = StepTrace(groups=groups)
-        for counts in ((1, 4), (1, 2, 4)):
-            name = f"servers, {len(counts)} counts"
-            traces[name] = StepTrace(groups=make_servers(counts))
+        for name, means in _SERVERS.items():
+            for counts in ((1, 4), (1, 2, 4)):
+                groups = make_servers(counts, means)
+                traces[f"{name}, {len(counts)} counts"] = StepTrace(groups=groups)
     for name, trace in traces.items():
         show(name, backtest(trace, Split()))
 

@@ -67,12 +67,12 @@ def test_a_world_that_keeps_to_the_law_is_projected() -> None:
         )
 
     fitted = links.fit(scenario, [took(2), took(3), took(4)])
-    for one in [links.compare("", fitted, took(workers)) for workers in (8, 16)]:
-        assert error(one) == pytest.approx(0.0, abs=0.02)
+    for one in [links.compare(scenario, fitted, took(workers)) for workers in (8, 16)]:
+        assert error(one) == pytest.approx(0.0, abs=0.03)
         assert covered(one)
         assert one["void"] == ""
     for use, why in ((Use(cores=0.1, waited=0.5), "waited"), (Use(cores=0.7, waited=0.0), "70%")):
-        assert why in links.compare("", fitted, replace(took(8), use=use))["void"]
+        assert why in links.compare(scenario, fitted, replace(took(8), use=use))["void"]
 
 
 def figures(link: float, ratio: float, per_host: int = 2, others: float = 0.01) -> dict[str, Any]:
@@ -162,7 +162,7 @@ def check(found: list[dict[str, Any]]) -> None:
     for workers, mean in errors.items():
         assert mean is None or mean <= ERROR_TO_REACH[workers], lines
     counted = [covered(one) for one in found if not one["void"]]
-    assert sum(counted) >= 0.9 * len(counted), lines
+    assert sum(counted) >= 0.85 * len(counted), lines
     if None in errors.values():
         pytest.skip(f"no point of some ranks counts: this machine is busy: {lines}")
 
@@ -174,7 +174,9 @@ def test_few_real_ranks_project_many(world: ShapedWorld) -> None:
 
 
 @pytest.mark.soak
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 @pytest.mark.ranks
-def test_few_real_ranks_project_many_in_many_ways(world: ShapedWorld) -> None:
-    check([one for scenario in WIDE for one in links.project_many(world, scenario)])
+def test_few_real_ranks_project_many_in_many_ways() -> None:
+    if reason := why_not():
+        pytest.skip(f"{reason} (CI runs it as root)")
+    check([one for points, _ in links.run_live(wide=True) for one in points])

@@ -72,8 +72,8 @@ _QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# Intervals of projections come from random draws along eigenvectors, whose signs depend on how a
-# processor rounds: what every x86-64 since 2009 has gives the same figures everywhere.
+# Fits of projections stop where more steps gain nothing, which depends on how a processor rounds:
+# what every x86-64 since 2009 has gives the same figures everywhere.
 _PLAINEST = {
     "NPY_DISABLE_CPU_FEATURES": "X86_V3 X86_V4 AVX512_ICL AVX512_SPR",
     "OPENBLAS_CORETYPE": "Nehalem",

@@ -11,12 +11,15 @@ round: on which machine they were measured does not matter much.
 
 from __future__ import annotations
 
+import math
 import os
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
@@ -31,16 +34,9 @@ from farandole.engine.loop import Loop
 from farandole.engine.operations import Allreduce
 from farandole.engine.signature import Signature
 from farandole.model.projection.allreduce import Network, fit_allreduce
-from farandole.model.projection.replay import (
-    Bucket,
-    Computing,
-    ComputingLine,
-    Layout,
-    ReplayFit,
-    ReplayInputs,
-    fit_replay,
-)
-from farandole.model.projection.steps import StepRow
+from farandole.model.projection.question import LinkSpeed
+from farandole.model.projection.replay import Computing, ComputingLine, Replay
+from farandole.model.projection.steps import StepFit, StepRow, fit_steps
 from farandole.testing.nursery import Nursery
 from farandole.testing.shaped import ShapedWorld, Use, address_of, join_group, leave_group
 from farandole.testing.worlds import Member
@@ -59,6 +55,8 @@ _MOST_WAITED = 0.1  # of the time, by any of their threads for a processor
 _KB, _MB = 1024, 1 << 20
 _SIZES = (4 * _KB, 64 * _KB)  # of single all-reduces, beside those of the buckets
 _UPDATE_S = 0.005
+_FASTEST = 100e6  # at first; each scenario has its own rate
+_LATENCY_S = 100e-6  # of a message from host to host, which are namespaces of one machine
 _GLOO_CHANNELS = 2  # torch's process group works on two collectives at a time
 
 HOSTS = 2
@@ -76,7 +74,7 @@ RATIO_TO_REACH = {2: 1.35, 4: 1.5}
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """A model on a kind of link."""
+    """A model on a kind of link, and what is planted in its steps."""
 
     name: str
     rate_bits_per_s: float
@@ -84,32 +82,64 @@ class Scenario:
     """In the order in which backward brings them."""
     forward_s: float
     backward_s: float
+    per_host: int = 1
+    serial_s: float = 0.0
+    """What each rank beside the first makes all others wait for, in every step."""
+    straggler: float = 1.0
+    """How many times as long the second rank computes."""
+
+    @property
+    def few(self) -> tuple[int, ...]:
+        """The counts to fit: on a host each, or those of one host beside a link that is stated."""
+        return FEW if self.per_host == 1 else tuple(n for n in (1, 2, 4) if n <= self.per_host)
 
     def computing(self) -> Computing:
         """Return what a rank sleeps instead of; buckets come evenly over backward."""
         each_s = self.backward_s / len(self.bucket_bytes)
-        buckets = tuple(
-            Bucket(bytes=nbytes, ready_s=self.forward_s + each_s * (place + 1))
-            for place, nbytes in enumerate(self.bucket_bytes)
+        numbers = range(1, len(self.bucket_bytes) + 1)
+        return Computing(
+            batch=1,
+            per_host=1,
+            sizes=self.bucket_bytes,
+            ready_s=tuple(self.forward_s + each_s * number for number in numbers),
+            end_s=self.forward_s + self.backward_s,
+            update_s=_UPDATE_S,
         )
-        end_s = self.forward_s + self.backward_s
-        return Computing(batch=1, per_host=1, buckets=buckets, end_s=end_s, update_s=_UPDATE_S)
+
+
+def _scenario(
+    buckets: str,
+    computing: str,
+    rate: int,
+    nbytes: tuple[int, ...],
+    forward_s: float,
+    backward_s: float,
+    **planted: Any,
+) -> Scenario:
+    words = [f"{key} {value:g}" for key, value in planted.items()]
+    name = ", ".join([f"{buckets} behind {computing}", f"{rate} Mbit/s", *words])
+    return Scenario(name.replace("_", " "), rate * 1e6, nbytes, forward_s, backward_s, **planted)
 
 
 _UNEVEN = (64 * _KB, 128 * _KB, 512 * _KB, 512 * _KB, 256 * _KB, 64 * _KB)
-WIDE = tuple(
-    Scenario(f"{buckets} behind {computing}, {rate} Mbit/s", rate * 1e6, nbytes, *times_s)
-    for buckets, computing, rate, nbytes, *times_s in (
-        ("512 KB in 2 buckets", "400 ms", 20, (256 * _KB,) * 2, 0.15, 0.25),
-        ("1 MB in 2 buckets", "60 ms", 25, (512 * _KB,) * 2, 0.02, 0.04),
-        ("1 MB in 4 buckets", "300 ms", 50, (256 * _KB,) * 4, 0.1, 0.2),
-        ("256 KB in 8 buckets", "400 ms", 5, (32 * _KB,) * 8, 0.15, 0.25),
-        ("1.5 MB in 6 buckets of several sizes", "300 ms", 20, _UNEVEN, 0.1, 0.2),
-        ("4 MB in 4 buckets", "300 ms", 50, (_MB,) * 4, 0.1, 0.2),
-        ("8 MB in 2 buckets", "500 ms", 100, (4 * _MB,) * 2, 0.2, 0.3),
-        ("2 MB in 8 buckets", "2 s", 50, (256 * _KB,) * 8, 0.7, 1.3),
-    )
+_FOUR = ("1 MB in 4 buckets", "300 ms", 50, (256 * _KB,) * 4, 0.1, 0.2)
+_LARGE = ("4 MB in 4 buckets", "300 ms", 50, (_MB,) * 4, 0.1, 0.2)
+WIDE = (
+    _scenario("512 KB in 2 buckets", "400 ms", 20, (256 * _KB,) * 2, 0.15, 0.25),
+    _scenario("1 MB in 2 buckets", "60 ms", 25, (512 * _KB,) * 2, 0.02, 0.04),
+    _scenario(*_FOUR),
+    _scenario("256 KB in 8 buckets", "400 ms", 5, (32 * _KB,) * 8, 0.15, 0.25),
+    _scenario("1.5 MB in 6 buckets of several sizes", "300 ms", 20, _UNEVEN, 0.1, 0.2),
+    _scenario(*_LARGE),
+    _scenario("8 MB in 2 buckets", "500 ms", 100, (4 * _MB,) * 2, 0.2, 0.3),
+    _scenario("2 MB in 8 buckets", "2 s", 50, (256 * _KB,) * 8, 0.7, 1.3),
+    _scenario(*_LARGE, serial_s=0.006),
+    _scenario(*_LARGE, straggler=1.2),
+    *(_scenario(*_FOUR, per_host=per_host) for per_host in (2, 3, 4)),
+    *(_scenario(*_LARGE, per_host=n, serial_s=0.006) for n in (2, 3, 4)),
+    *(_scenario(*_LARGE, per_host=n, straggler=1.2) for n in (2, 3, 4)),
 )
+"""Plain ones first, then those with a serial part, a straggler, and several ranks on a host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,31 +159,34 @@ def run_live(*, wide: bool) -> Iterator[tuple[list[dict[str, Any]], list[str]]]:
     Raises:
         UsageError: there are no shaped links here.
     """
-    scenarios = WIDE if wide else WIDE[:2]
-    rate = scenarios[0].rate_bits_per_s
-    with (
-        Nursery((__name__,)) as nursery,
-        ShapedWorld(max(MANY), rate_bits_per_s=rate, nursery=nursery) as world,
-    ):
-        for scenario in scenarios:
-            points = project_many(world, scenario)
-            yield points, [scenario.name, *(point_line(point) for point in points)]
+    key = attrgetter("per_host")
+    scenarios = sorted(WIDE, key=key) if wide else WIDE[:2]
+    with Nursery((__name__,)) as nursery:
+        for per_host, alike in groupby(scenarios, key):
+            with ShapedWorld(
+                max(MANY), rate_bits_per_s=_FASTEST, per_host=per_host, nursery=nursery
+            ) as world:
+                for scenario in alike:
+                    points = project_many(world, scenario)
+                    yield points, [scenario.name, *(point_line(point) for point in points)]
 
 
 def project_many(
     world: ShapedWorld,
     scenario: Scenario,
     *,
-    few: Sequence[int] = FEW,
+    few: Sequence[int] | None = None,
     many: Sequence[int] = MANY,
     steps: int = 7,
 ) -> list[dict[str, Any]]:
     """Fit on few ranks, project to many, and let these train."""
     world.set_rate(scenario.rate_bits_per_s)
     sizes = sorted({*_SIZES, *scenario.bucket_bytes})
-    fitted = fit(scenario, [measure(world, scenario, count, steps, sizes) for count in few])
+    fitted = fit(
+        scenario, [measure(world, scenario, count, steps, sizes) for count in few or scenario.few]
+    )
     measured = [measure(world, scenario, count, steps) for count in many]
-    return [compare(scenario.name, fitted, one) for one in measured]
+    return [compare(scenario, fitted, one) for one in measured]
 
 
 def measure(
@@ -164,16 +197,14 @@ def measure(
     `sizes` are of single all-reduces to time as well.
     """
     ranks, computing = range(workers), scenario.computing()
-    plan = [(bucket.bytes, bucket.ready_s) for bucket in computing.buckets]
     # Twice the law's time at least, whatever the machine does.
     link_s = 8 * sum(scenario.bucket_bytes) / scenario.rate_bits_per_s
-    patience_s = 30.0 + 20 * steps * (computing.step_s + 2 * link_s)
+    patience_s = 30.0 + 20 * steps * (2 * computing.step_s + 2 * link_s)
     with tempfile.TemporaryDirectory(prefix="farandole-shaped-") as folder:
         world.run(join_group, workers, str(Path(folder, "meeting")), ranks=ranks)
     swept = world.run(time_allreduces, list(sizes), ranks=ranks, timeout_s=patience_s)
     finish = world.measure_use(ranks)
-    arguments = (plan, computing.end_s, steps)
-    times_s = world.run(time_steps, *arguments, ranks=ranks, timeout_s=patience_s)
+    times_s = world.run(time_steps, scenario, steps, ranks=ranks, timeout_s=patience_s)
     use = finish()
     world.run(leave_group, ranks=ranks)
     slowest_s = [max(each) for each in zip(*swept, strict=True)]
@@ -185,30 +216,48 @@ def measure(
     )
 
 
-def fit(scenario: Scenario, few: Sequence[Measurement]) -> ReplayFit:
-    """Fit a replay to what few ranks took; of the scenario only its computing is known."""
-    sweep = [point for one in few for point in one.sweep]
-    inside = fit_allreduce(sweep, "gloo", around=scenario.bucket_bytes)
+def fit(scenario: Scenario, few: Sequence[Measurement]) -> StepFit:
+    """Fit what few ranks took; of the scenario its computing is known, and the rate between hosts.
+
+    The rate only where no row tells of it: several ranks on one host.
+    """
+    inside = fit_allreduce(
+        [point for one in few for point in one.sweep], "gloo", around=scenario.bucket_bytes
+    )
     assert inside is not None, "a sweep with at least 2 ranks is needed"
-    inputs = ReplayInputs(
+    link = None
+    if scenario.per_host > 1:
+        rate = scenario.rate_bits_per_s / 8
+        link = LinkSpeed(name="the link", bytes_per_s=rate, latency_s=_LATENCY_S)
+    played = Replay(
         computing=ComputingLine(measured=(scenario.computing(),)),
-        network=Network(inside=inside),
-        layout=Layout(bucket_bytes=1),
+        network=Network(inside=inside, link=link),
+        bucket_bytes=(1, None),
         channels=_GLOO_CHANNELS,
     )
-    rows = [StepRow(workers=o.workers, hosts=o.workers, batch=1, step_s=o.step_s) for o in few]
-    return fit_replay(inputs, rows, overlap=True)
+    rows = [
+        StepRow(
+            workers=one.workers,
+            hosts=math.ceil(one.workers / scenario.per_host),
+            batch=1,
+            step_s=one.step_s,
+        )
+        for one in few
+    ]
+    nbytes = sum(scenario.bucket_bytes)
+    return fit_steps(rows, link=link, gradient_bytes=nbytes, replays=played.forms())
 
 
-def compare(name: str, fitted: ReplayFit, one: Measurement) -> dict[str, Any]:
+def compare(scenario: Scenario, fitted: StepFit, one: Measurement) -> dict[str, Any]:
     """Return a projection beside what ranks really took, as the JSON has it."""
-    projected, use, void = fitted.at(one.workers, one.workers, 1), one.use, ""
+    projected = fitted.at(one.workers, math.ceil(one.workers / scenario.per_host), 1)
+    use, void = one.use, ""
     if use.cores > _MOST_CORES:
         void = f"the ranks took {use.cores:.0%} of all cores, which is over {_MOST_CORES:.0%}"
     elif use.waited > _MOST_WAITED:
         void = f"a rank waited for a processor for {use.waited:.0%} of the time"
     return {
-        "scenario": name,
+        "scenario": scenario.name,
         "workers": one.workers,
         "measured_s": one.step_s,
         "projected_s": projected.value,
@@ -235,24 +284,24 @@ def time_allreduces(_: Member, sizes: Sequence[int], repeats: int = 5) -> list[f
     return medians_s
 
 
-def time_steps(
-    _: Member, plan: Sequence[tuple[int, float]], end_s: float, steps: int
-) -> list[float]:
+def time_steps(member: Member, scenario: Scenario, steps: int) -> list[float]:
     """Return the time of each step, after two that do not count (on a rank, in a group)."""
-    buckets = [(torch.zeros(nbytes // 4), ready_s) for nbytes, ready_s in plan]
-    alone = dist.get_world_size() == 1
+    computing = scenario.computing()
+    slower = scenario.straggler if member.rank == 1 else 1.0
+    tensors = [torch.zeros(nbytes // 4) for nbytes in computing.sizes]
+    ranks = dist.get_world_size()
     times_s = []
     for _step in range(steps + 2):
         begin_s, pending = time.monotonic(), []
-        for tensor, ready_s in buckets:
-            _sleep_until(begin_s + ready_s)
-            if not alone:
+        for tensor, ready_s in zip(tensors, computing.ready_s, strict=True):
+            _sleep_until(begin_s + slower * ready_s)
+            if ranks > 1:
                 pending.append(dist.all_reduce(tensor, async_op=True))
-        _sleep_until(begin_s + end_s)
+        _sleep_until(begin_s + slower * computing.end_s)
         for work in pending:
             if work is not None:
                 work.wait()
-        time.sleep(_UPDATE_S)
+        time.sleep(_UPDATE_S + (ranks - 1) * scenario.serial_s)
         times_s.append(time.monotonic() - begin_s)
     return times_s[2:]
 

@@ -65,7 +65,7 @@ COMMAND = Command(
                 "number of ranks (default 2); `ranks` takes a list (default 1,2,4,8)",
                 dest="workers",
             ),
-            flag("--wide", "", "live: eight models and rates instead of two; some minutes"),
+            flag("--wide", "", "live: 19 models, links and planted faults, not two; some minutes"),
             JSON,
         )
     },

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from farandole.model.projection.steps import StepRow, slowest
 
 _BUCKET_BYTES = 25e6
+_JITTER = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Cluster(NamedTuple):
     """Hosts, what is in them and between them."""
 
     per_host: int
@@ -24,11 +24,9 @@ class Cluster:
     hierarchical: bool = True
     congestion: float = 0.05
     """What each doubling of hosts takes from the network."""
-    jitter: float = 0.02
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class Network(NamedTuple):
     """What is trained."""
 
     gradient_bytes: float
@@ -37,16 +35,12 @@ class Network:
     batches: tuple[int, ...]
 
 
-ETHERNET_100 = Cluster(per_host=8, inside_bytes_per_s=10e9, between_bytes_per_s=10e9)
-ETHERNET_10 = Cluster(
-    per_host=4, inside_bytes_per_s=8e9, between_bytes_per_s=1.1e9, hierarchical=False
-)
-INFINIBAND = Cluster(
-    per_host=8, inside_bytes_per_s=150e9, between_bytes_per_s=20e9, latency_s=8e-6, congestion=0.03
-)
-TINY = Network(gradient_bytes=2e6, fixed_s=0.01, per_sample_s=2e-4, batches=(32, 128, 512))
-RESNET = Network(gradient_bytes=1e8, fixed_s=0.03, per_sample_s=4.5e-3, batches=(16, 32, 64, 128))
-LARGE = Network(gradient_bytes=1.4e9, fixed_s=0.1, per_sample_s=0.4, batches=(1, 2, 4))
+ETHERNET_100 = Cluster(8, 10e9, 10e9)
+ETHERNET_10 = Cluster(4, 8e9, 1.1e9, hierarchical=False)
+INFINIBAND = Cluster(8, 150e9, 20e9, latency_s=8e-6, congestion=0.03)
+TINY = Network(2e6, 0.01, 2e-4, (32, 128, 512))
+RESNET = Network(1e8, 0.03, 4.5e-3, (16, 32, 64, 128))
+LARGE = Network(1.4e9, 0.1, 0.4, (1, 2, 4))
 
 
 def step_s(cluster: Cluster, network: Network, workers: int, hosts: int, batch: int) -> float:
@@ -58,7 +52,7 @@ def step_s(cluster: Cluster, network: Network, workers: int, hosts: int, batch: 
     end = 0.0
     for number in range(buckets):
         end = max(end, backward * (number + 1) / buckets) + each
-    late = 1 + cluster.jitter * float(slowest(np.array([float(workers)]))[0])
+    late = 1 + _JITTER * float(slowest(np.array([float(workers)]))[0])
     return (compute - backward + max(backward, end)) * late
 
 
@@ -73,20 +67,16 @@ def measure(
     """Return rows as somebody would have measured them."""
     random = np.random.default_rng(seed)
     rows = []
-    for count, hosts in _places(cluster, workers):
-        shared = random.normal(0.0, noise) if hosts > 1 else 0.0
-        for batch in network.batches:
-            seconds = step_s(cluster, network, count, hosts, batch)
-            scatter = math.exp(shared + random.normal(0.0, noise))
-            rows.append(StepRow(workers=count, hosts=hosts, batch=batch, step_s=seconds * scatter))
-    return rows
-
-
-def _places(cluster: Cluster, workers: Sequence[int]) -> Iterator[tuple[int, int]]:
     for count in workers:
         for hosts in (1, 2, 3, 4, 8, 16):
-            if hosts <= count <= hosts * cluster.per_host:
-                yield count, hosts
+            if not hosts <= count <= hosts * cluster.per_host:
+                continue
+            shared = random.normal(0.0, noise) if hosts > 1 else 0.0
+            for batch in network.batches:
+                seconds = step_s(cluster, network, count, hosts, batch)
+                seconds *= math.exp(shared + random.normal(0.0, noise))
+                rows.append(StepRow(workers=count, hosts=hosts, batch=batch, step_s=seconds))
+    return rows
 
 
 def _allreduce_s(cluster: Cluster, workers: int, hosts: int, nbytes: float) -> float:

@@ -1,38 +1,14 @@
-"""Fits whose every figure follows from a formula, and studies made of them."""
+"""Steps and projections whose every figure follows from a formula."""
 
 from __future__ import annotations
 
 from farandole.model.projection.intervals import Prediction
 from farandole.model.projection.join import ProjectionRow
 
-COMPUTE_S = 0.01
-"""Of one sample."""
-COMMUNICATION_S = 0.1
-"""Of a full ring."""
 
-
-class Ring:
-    """T = 0.01 b + 0.1 (N - 1) / N, known to 10 % to either side."""
-
-    forms = (("ring", 1.0),)
-    assumptions = ("The ring is known.",)
-
-    def __init__(self, *, measured: int = 4, communication_s: float = COMMUNICATION_S) -> None:
-        self.measured = measured
-        self.communication_s = communication_s
-        self.asked = 0
-
-    def at(self, workers: int, hosts: int, batch: int) -> Prediction:
-        self.asked += 1
-        value = COMPUTE_S * batch + self.communication_s * (workers - 1) / workers
-        ratio = workers / self.measured
-        return Prediction(
-            value=value,
-            low=value / 1.1,
-            high=value * 1.1,
-            ratio=ratio,
-            indicative=ratio > 16,
-        )
+def ring_s(workers: int, batch: int = 10) -> float:
+    """Return T = 0.01 b + 0.1 (N - 1) / N."""
+    return 0.01 * batch + 0.1 * (workers - 1) / workers
 
 
 def figure(value: float, *, width: float = 1.1, indicative: bool = False) -> Prediction:

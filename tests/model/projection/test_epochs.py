@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
@@ -19,7 +20,6 @@ from farandole.model.projection.epochs import (
     EpochCurve,
     EpochRow,
     Goal,
-    NotProjectable,
     Schedule,
     choose_goal,
     epoch_rows,
@@ -239,13 +239,6 @@ def test_with_one_batch_the_noise_scale_speaks_alone() -> None:
     assert width(told.at(1024)) < width(alone.at(1024))
 
 
-def test_measured_epochs_count_more_than_a_noise_scale_that_is_wrong() -> None:
-    wrong = replace(NOISE, value=20_000.0, low=18_000.0, high=22_000.0)
-    rows = runs((128, 256, 512, 1024, 2048), spread=0.01)
-    fit = fit_epochs(rows, noise=wrong)
-    assert fit.at(4096).value == pytest.approx(law(4096), rel=0.15)
-
-
 def test_runs_that_were_cut_short_are_lower_bounds() -> None:
     rows = runs((128, 256, 512))
     plain = fit_epochs(rows)
@@ -282,33 +275,25 @@ def test_far_beyond_the_measured_batches_there_are_bounds_only() -> None:
 def test_rows_that_say_nothing(rows: list[EpochRow], words: str) -> None:
     with pytest.raises(DataError, match=words):
         fit_epochs(rows)
-    with pytest.raises(DataError, match="1 or more"):
-        fit_epochs(runs((64, 128))).at(0)
-
-
-WHOLE = {"purpose": "accuracy", "outcome": "ok"}
-
-
-def test_recorded_rates_count_most() -> None:
-    cell = Cell(workers=1, params=(("decay", "constant"),))
-    rank = make_rank(0, make_steps(0.1), learning_rates=((0, 0.1), (100, 0.01)))
-    found = schedule_of([make_launch(cell, [rank], **WHOLE)])
-    assert found.kind == "decaying"
-    assert found.detail == "the learning rate fell from 0.1 to 0.01"
 
 
 @pytest.mark.parametrize(
-    ("params", "kind"),
+    ("decay", "rates", "kind"),
     [
-        ((("decay", "cosine"),), "decaying"),
-        ((("decay", "constant"),), "constant"),
-        ((("lr", "0.1"),), "unknown"),
+        ("constant", ((0, 0.1), (100, 0.01)), "decaying"),  # recorded rates count most
+        ("cosine", ((0, 0.1), (100, 0.1)), "constant"),
+        ("cosine", (), "decaying"),
+        ("constant", (), "constant"),
+        ("", (), "unknown"),
     ],
 )
-def test_a_factor_called_decay_tells_where_nothing_was_recorded(
-    params: tuple[tuple[str, str], ...], kind: str
+def test_what_the_learning_rate_did(
+    decay: str, rates: tuple[tuple[int, float], ...], kind: str
 ) -> None:
-    assert schedule_of([make_launch(Cell(workers=1, params=params), **WHOLE)]).kind == kind
+    cell = Cell(workers=1, params=(("decay", decay),) if decay else (("lr", "0.1"),))
+    rank = make_rank(0, make_steps(0.1), learning_rates=rates)
+    found = schedule_of([make_launch(cell, [rank], purpose="accuracy", outcome="ok")])
+    assert found.kind == kind
 
 
 CONSTANT = Schedule(kind="constant", detail="the learning rate stayed at 0.1")
@@ -326,42 +311,39 @@ class Law:
         return Prediction(value=value, low=value / 1.2, high=value * 1.2, ratio=ratio)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Runs:
-    batch: int
-    seeds: tuple[Series, ...]
-
-
 def curve(epoch: float) -> float:
     return 1 - math.exp(-epoch / 5)
 
 
 def reference(
-    global_batch: int = 100, *, seeds: int = 4, epochs: int = 40, spread: float = 0.005
-) -> Runs:
-    rng = np.random.default_rng(global_batch)
-    made = []
-    for _ in range(seeds):
-        off = rng.normal(0, spread)
-        at = tuple(float(epoch) for epoch in range(1, epochs + 1))
-        values = tuple(curve(epoch) + off for epoch in at)
-        made.append(Series(epochs=at, values=values, times_s=(None,) * epochs, by_step=False))
-    return Runs(batch=global_batch, seeds=tuple(made))
+    epochs: int = 40, *, factor: float = 1.0, plus: float = 0.0, seeds: int = 4
+) -> tuple[Series, ...]:
+    """Seeds whose metric is plus + factor x curve, each a little off."""
+    rng = np.random.default_rng(100)
+    at = tuple(float(epoch) for epoch in range(1, epochs + 1))
+    return tuple(
+        Series(
+            epochs=at,
+            values=tuple(plus + factor * (curve(epoch) + off) for epoch in at),
+            times_s=(None,) * epochs,
+            by_step=False,
+        )
+        for off in rng.normal(0, 0.005, seeds)
+    )
 
 
 def ask(
-    references: list[Runs],
+    seeds: tuple[Series, ...],
     *,
     global_batch: int = 300,
     epochs: float = 20.0,
     schedule: Schedule = CONSTANT,
-) -> Prediction | NotProjectable:
-    runs = {one.batch: one.seeds for one in references}
-    return metric_after(epochs, global_batch, runs, cast(EpochCurve, Law()), schedule)
+) -> Prediction | str:
+    return metric_after(epochs, global_batch, {100: seeds}, cast(EpochCurve, Law()), schedule)
 
 
 def test_a_larger_batch_is_as_far_as_fewer_epochs_of_a_smaller_one() -> None:
-    found = ask([reference()])
+    found = ask(reference())
     assert isinstance(found, Prediction)
     # (Bc + B_ref) / (Bc + B) = 200 / 400: 20 epochs are worth 10.
     assert found.value == pytest.approx(curve(10), abs=0.01)
@@ -378,8 +360,7 @@ def test_a_share_stays_below_one_and_other_metrics_do_not() -> None:
             Series(epochs=at, values=(factor * value,) * 3, times_s=(None,) * 3, by_step=False)
             for value in (0.9, 0.99)
         )
-        runs = Runs(batch=100, seeds=two)
-        found = ask([runs], global_batch=100, epochs=2.0)
+        found = ask(two, global_batch=100, epochs=2.0)
         assert isinstance(found, Prediction)
         assert found.value == pytest.approx(factor * 0.945)
         # Two seeds: t of one degree of freedom is 6.31 at 90 %, so that half the interval is 0.28.
@@ -387,45 +368,35 @@ def test_a_share_stays_below_one_and_other_metrics_do_not() -> None:
         assert found.high == (high or pytest.approx(100 * (0.945 + 6.314 * 0.045), rel=1e-3))
 
 
-def test_a_decaying_schedule_is_not_projectable() -> None:
-    decaying = Schedule(kind="decaying", detail="the learning rate fell from 0.1 to 0.001")
-    found = ask([reference()], schedule=decaying)
-    assert isinstance(found, NotProjectable)
-    assert "Not projectable from this run: the learning rate fell" in found.reason
-
-
-def moved(runs: Runs, factor: float, plus: float = 0.0) -> Runs:
-    """The same curves of another metric."""
-    return Runs(
-        batch=runs.batch,
-        seeds=tuple(
-            Series(
-                epochs=s.epochs,
-                values=tuple(factor * value + plus for value in s.values),
-                times_s=s.times_s,
-                by_step=False,
-            )
-            for s in runs.seeds
-        ),
-    )
-
-
 def test_a_side_beyond_a_curve_is_left_open() -> None:
     # 2.1 epochs are worth 1.05, of 0.87 to 1.26: nobody looked before epoch 1.
-    early = ask([reference()], epochs=2.1)
+    early = ask(reference(), epochs=2.1)
     assert isinstance(early, Prediction)
     assert early.low == 0.0
     assert early.value == pytest.approx(curve(1.05), abs=0.02)
     assert curve(1.26) < early.high < 0.3
-    loss = ask([moved(reference(), -1.0, 1.0)], epochs=2.1)
-    assert isinstance(loss, NotProjectable)
-    assert "0.88 to 1.3 at 100" in loss.reason
-    assert "more often" in loss.reason
     # 24 epochs at batch 50 are worth 32, of 27 to 38: nobody trained beyond 35.
-    late = ask([moved(reference(epochs=35), 0.8)], global_batch=50, epochs=24.0)
+    late = ask(reference(35, factor=0.8), global_batch=50, epochs=24.0)
     assert isinstance(late, Prediction)
     assert late.high == 1.0
     assert late.low > 0.7
-    percent = ask([moved(reference(epochs=35), 100.0)], global_batch=50, epochs=24.0)
-    assert isinstance(percent, NotProjectable)
-    assert "Train longer" in percent.reason
+
+
+@pytest.mark.parametrize(
+    ("seeds", "global_batch", "epochs", "schedule", "reason"),
+    [
+        (
+            reference(),
+            *(300, 20.0, Schedule(kind="decaying", detail="the learning rate fell")),
+            "Not projectable from this run: the learning rate fell",
+        ),
+        (reference(factor=-1.0, plus=1.0), 300, 2.1, CONSTANT, "0.88 to 1.3 at 100.*more often"),
+        (reference(35, factor=100.0), 50, 24.0, CONSTANT, "Train longer"),
+    ],
+)
+def test_what_is_not_projectable_says_why(
+    seeds: tuple[Series, ...], global_batch: int, epochs: float, schedule: Schedule, reason: str
+) -> None:
+    found = ask(seeds, global_batch=global_batch, epochs=epochs, schedule=schedule)
+    assert isinstance(found, str)
+    assert re.search(reason, found)

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from farandole.errors import UsageError
 from farandole.model.analyse import analyse
 from farandole.model.measured import measure
 from farandole.model.projection.advice import Projection, project, recommend
-from farandole.model.projection.join import (
-    ProjectionRow,
-    StudyData,
-    accumulate,
-    collect,
-    pool,
-    replay_weight,
-)
+from farandole.model.projection.join import ProjectionRow, StudyData, collect
 from farandole.model.projection.question import Question, parse_link, parse_offer, parse_price
 from farandole.study.records import Apart, Cell, Launch, Link, Study
 from tests.model.build import (
@@ -30,7 +24,7 @@ from tests.model.build import (
     timed_launch,
     trained_launch,
 )
-from tests.model.projection.known import Ring, projection_row
+from tests.model.projection.known import projection_row, ring_s
 from tests.model.projection.recorded import LINK, trained
 
 
@@ -58,17 +52,38 @@ def test_steps_of_launches() -> None:
     assert found.unit == "samples/s"
 
 
-def test_epochs_of_a_table_with_a_size() -> None:
-    study = make_study(
-        table_launch(gpu(n), epoch_s=seconds, dataset_size=3200)
-        for n, seconds in ((1, 100.0), (2, 60.0), (4, 40.0))
-    )
+@pytest.mark.parametrize(
+    ("figures", "step_s", "samples", "unit"),
+    [
+        # 100 steps of one worker, 50 of two, 25 of four.
+        ({"epoch_s": (100, 60, 40), "dataset_size": 3200}, (1.0, 1.2, 1.6), 3200, "samples/s"),
+        (
+            {"job_s": (1000, 600, 400), "epochs": 10, "dataset_size": 3200},
+            *((1.0, 1.2, 1.6), 3200, "samples/s"),
+        ),
+        ({"throughput": (320, 600, 1000)}, (0.1, 64 / 600, 0.128), None, "samples/s"),
+        # 3,200, 3,180 and 3,200 samples.
+        (
+            {"throughput": (320, 600, 1000), "epoch_s": (10, 5.3, 3.2)},
+            *((0.1, 64 / 600, 0.128), 3200, "samples/s"),
+        ),
+    ],
+    ids=["epochs", "jobs", "throughput", "throughput and epochs"],
+)
+def test_figures_of_a_table_become_steps(
+    figures: dict[str, Any], step_s: tuple[float, ...], samples: float | None, unit: str
+) -> None:
+    def of(place: int) -> dict[str, float]:
+        return {k: v[place] if isinstance(v, tuple) else v for k, v in figures.items()}
+
+    study = make_study(table_launch(gpu(n), **of(place)) for place, n in enumerate((1, 2, 4)))
     found = basis_of(study)
-    # 100 steps of one worker, 50 of two, 25 of four.
-    assert [row.step_s for row in found.rows] == pytest.approx([1.0, 1.2, 1.6])
-    assert found.steps_known
-    assert found.throughput(1.6, 128) == pytest.approx(80.0)
+    assert [row.step_s for row in found.rows] == pytest.approx(step_s)
+    assert (found.samples, found.unit, found.steps_known) == (samples, unit, True)
     assert found.host_size == 4
+    said = " ".join(found.assumptions)
+    assert ("whole jobs" in said) == ("job_s" in figures)
+    assert ("3,200 samples" in said) == (figures.keys() == {"throughput", "epoch_s"})
 
 
 def test_epochs_of_a_table_without_a_size_are_free_of_scale() -> None:
@@ -83,38 +98,6 @@ def test_epochs_of_a_table_without_a_size_are_free_of_scale() -> None:
     assert found.rows[-1].step_s * found.samples / (8 * 32) == pytest.approx(30.0)
     assert found.unit == "epochs/s"
     assert found.throughput(found.rows[-1].step_s, 8 * 32) == pytest.approx(1 / 30)
-
-
-def test_times_of_jobs_are_of_their_epochs() -> None:
-    study = make_study(
-        table_launch(gpu(n), job_s=seconds, epochs=10, dataset_size=3200)
-        for n, seconds in ((1, 1000.0), (2, 600.0), (4, 400.0))
-    )
-    found = basis_of(study)
-    assert [row.step_s for row in found.rows] == pytest.approx([1.0, 1.2, 1.6])
-    assert any("whole jobs" in said for said in found.assumptions)
-
-
-def test_throughput_alone_gives_steps_and_no_epochs() -> None:
-    study = make_study(
-        table_launch(gpu(n), throughput=rate) for n, rate in ((1, 320.0), (2, 600.0), (4, 1000.0))
-    )
-    found = basis_of(study)
-    assert [row.step_s for row in found.rows] == pytest.approx([0.1, 64 / 600, 0.128])
-    assert found.samples is None
-
-
-def test_throughput_and_epoch_times_tell_how_many_samples_an_epoch_has() -> None:
-    study = make_study(
-        table_launch(gpu(n), throughput=rate, epoch_s=seconds)
-        for n, rate, seconds in ((1, 320.0, 10.0), (2, 600.0, 5.3), (4, 1000.0, 3.2))
-    )
-    found = basis_of(study)
-    assert [row.step_s for row in found.rows] == pytest.approx([0.1, 64 / 600, 0.128])
-    # 3,200, 3,180 and 3,200 samples.
-    assert found.samples == pytest.approx(3200.0)
-    assert found.unit == "samples/s"
-    assert any("3,200 samples" in said for said in found.assumptions)
 
 
 def test_times_and_throughput_in_contradictory_units_are_refused() -> None:
@@ -180,23 +163,17 @@ def test_only_some_cells() -> None:
     assert len(found.rows) == 3
 
 
-def test_cells_that_are_not_there() -> None:
+def test_cells_that_are_not_there_or_make_no_curve() -> None:
     with pytest.raises(UsageError, match=r"No curve.*device=A100\. There, device is T4 or V100"):
         basis_of(make_study(devices()), ("device", "A100"))
     with pytest.raises(UsageError, match="It has no factor model; choose from batch, device"):
         basis_of(make_study(devices()), ("model", "vgg"))
-
-
-def test_cells_that_make_no_curve_are_told_from_cells_that_are_not_there() -> None:
     lone = [
         table_launch(Cell(workers=n, batch=batch, device="P100"), step_s=0.1)
         for n, batch in ((1, 32), (4, 16))
     ]
-    for some, counts in ((lone[1:], "4"), (lone, "1 and 4")):
-        with pytest.raises(
-            UsageError, match=f"device=P100 was measured with {counts} workers, and"
-        ):
-            basis_of(make_study([*devices(), *some]), ("device", "P100"))
+    with pytest.raises(UsageError, match="device=P100 was measured with 1 and 4 workers, and"):
+        basis_of(make_study([*devices(), *lone]), ("device", "P100"))
 
 
 def test_workers_that_did_not_train_together_are_nothing_to_stand_on() -> None:
@@ -254,7 +231,7 @@ def table(*, hosts: int = 1, device: str = "gpu", **figures: float) -> Study:
         [
             table_launch(
                 Cell(workers=n, batch=10, device=device, hosts=min(n, hosts)),
-                step_s=Ring().at(n, 1, 10).value,
+                step_s=ring_s(n, 10),
                 dataset_size=SAMPLES,
                 **figures,
             )
@@ -280,7 +257,7 @@ def test_within_the_host_no_link_is_needed() -> None:
     found = ask(table(), 8, per_host=8)
     assert [row.link for row in found.rows] == [None] * 4
     row = one(found, 8)
-    truth = Ring().at(8, 1, 10).value
+    truth = ring_s(8, 10)
     assert row.step_s is not None
     assert row.step_s.low < truth < row.step_s.high
     assert row.step_s.ratio == 2.0
@@ -352,7 +329,7 @@ def test_cpu_runs_say_nothing_of_gpus() -> None:
 
 def test_the_recipe_is_named() -> None:
     cells = [Cell(workers=n, batch=10, params=(("recipe", "linear"),)) for n in (1, 2, 4)]
-    launches = [timed_launch(cell, Ring().at(cell.workers, 1, 10).value) for cell in cells]
+    launches = [timed_launch(cell, ring_s(cell.workers, 10)) for cell in cells]
     launches += [
         trained_launch(cell, seed, [1 - 0.6**e for e in range(1, 13)])
         for cell in cells
@@ -378,9 +355,7 @@ def decaying(decay: str | None, *, scaling: str = "weak") -> Study:
         Cell(workers=n, batch=10 if scaling == "weak" else 40 // n, params=params)
         for n in (1, 2, 4)
     ]
-    launches = [
-        timed_launch(cell, Ring().at(cell.workers, 1, cell.batch or 1).value) for cell in cells
-    ]
+    launches = [timed_launch(cell, ring_s(cell.workers, cell.batch or 1)) for cell in cells]
     launches += [
         trained_launch(cell, seed, [1 - 0.6**e for e in range(1, 13)])
         for cell in cells
@@ -452,14 +427,10 @@ def test_offers_side_by_side() -> None:
     assert found.curve == ()
 
 
-def test_a_fleet_asked_for_alone() -> None:
-    found = ask(table(), fleet=16, per_host=16)
-    assert [row.workers for row in found.fleet] == [1, 2, 4, 8, 16]
-    assert found.headline == found.fleet_sentence
-
-
 def test_jobs_of_a_fleet_share_its_hosts_and_measured_times_stay() -> None:
     found = ask(table(), fleet=8, per_host=4, price=parse_price("12/host-h"))
+    assert [row.workers for row in found.fleet] == [1, 2, 4, 8]
+    assert found.headline == found.fleet_sentence
     times = {row.workers: row.time_s.value for row in found.rows if row.measured and row.time_s}
     for row in found.fleet:
         if row.workers in times:
@@ -495,11 +466,6 @@ def test_a_fleet_beyond_the_host_names_its_link() -> None:
         "Of the links that you named, 100Gbit"
         in ask(table(), fleet=16, links=(slow, fast)).headline
     )
-
-
-def test_a_deadline_and_a_budget() -> None:
-    found = ask(table(), 8, 16, per_host=16, deadline_s=15.0, budget=1.0, price=parse_price("2.5"))
-    assert [choice.rule for choice in found.recommendations] == ["knee", "deadline", "budget"]
 
 
 def test_times_that_nobody_knows() -> None:
@@ -549,7 +515,7 @@ def test_one_count_alone_stands_on_gradient_times_and_a_link() -> None:
     # 32 MiB around a ring of 8 at 10 Gbit take 47 ms, of which some hides behind backward.
     assert 0.15 < row.step_s.value < 0.15 + 0.047 + 0.03
     assert row.step_s.high / row.step_s.low > 1.3
-    assert [form for form, _ in found.forms] == ["replay"]
+    assert all(form.startswith("replay") for form, _ in found.forms)
     assert any("Nobody measured steps of several workers" in said for said in found.assumptions)
     assert found.next.spec == {"workers": [1, 2]}
 
@@ -609,20 +575,40 @@ def test_half_precision_moves_half_of_the_bytes() -> None:
     assert half.throughput.value > 1.3 * plain.throughput.value
 
 
-def test_replay_and_forms_both_count_where_both_are_known() -> None:
+def test_replays_compete_with_closed_forms_where_both_are_known() -> None:
     weights = dict(ask(recorded(1, 2), 8, per_host=2, links=(parse_link("10Gbit"),)).forms)
-    assert 0.2 <= weights["replay"] <= 0.8
+    assert 0.2 <= sum(weight for form, weight in weights.items() if form.startswith("replay")) < 1
     assert sum(weights.values()) == pytest.approx(1.0)
 
 
-def test_what_a_job_takes_beside_training_stays() -> None:
-    found = ask(table(epoch_s=10.0, epochs=20, job_s=260.0), 8, per_host=8)
-    assert "stays as on 4 workers: 60.0 s." in " ".join(found.assumptions)
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_promised_that_is_better_than_ideal(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    gains = 1 + random.uniform(-0.02, 0.3, 3)
+    figures = {"dataset_size": SAMPLES, "epochs": 5, "job_s": 90.0}
+    tables = [
+        make_study(
+            table_launch(gpu(n, batch), step_s=gain * batch / 32, **figures)
+            for n, batch, gain in zip((4, 8, 16), batches, gains, strict=True)
+        )
+        for batches in ((32, 32, 32), (64, 32, 16))
+    ]
+    tables[1] = replace(tables[1], spec={"scaling": "strong"})
+    for study in tables:
+        found = ask(study, 32, 64, per_host=64, offers=(parse_offer("A: 32, speed 2"),))
+        last = found.rows[2]
+        for row in (*found.rows, *found.curve, *(offer.outlook for offer in found.offers)):
+            if row.workers > 16:
+                linear = row.workers / 16 * (2 if row is found.offers[0].outlook else 1)
+                assert row.throughput.high <= 1.0001 * linear * last.throughput.value
+                assert row.epoch_s is not None and last.epoch_s is not None  # noqa: PT018
+                assert last.epoch_s.value / linear <= 1.0001 * row.epoch_s.low
 
 
 def test_figures_are_the_product_of_steps_and_epochs() -> None:
     study = table(epochs=20, epoch_s=10.0, job_s=260.0)
     found = ask(study, 8, 32, per_host=8, links=(parse_link("25Gbit"),), price=parse_price("2"))
+    assert "stays as on 4 workers: 60.0 s." in " ".join(found.assumptions)
     for row in found.rows:
         assert row.step_s is not None
         assert row.epoch_s is not None
@@ -654,15 +640,3 @@ def test_the_recommended_count_follows_the_rule_of_a_studys_headline() -> None:
     priced = [projection_row(n, 100.0 / n, cost=float(n)) for n in (1, 2, 4)]
     budget = recommend(priced, None, Question(workers=(8,), budget=2.5))[-1]
     assert budget.workers == 2
-
-
-def test_pooled_fits_lie_between_them_and_are_wider() -> None:
-    near, far = Ring(communication_s=0.1), Ring(communication_s=0.4)
-    pooled = pool([(near, 0.5), (far, 0.5)]).at(4, 1, 10)
-    low, high = near.at(4, 1, 10), far.at(4, 1, 10)
-    assert pooled.value == pytest.approx(math.sqrt(low.value * high.value))
-    assert pooled.high / pooled.low > high.high / high.low
-    twice = accumulate(near, 2).at(4, 1, 10)
-    assert twice.value == pytest.approx(low.value + near.at(1, 1, 10).value)
-    assert replay_weight(0.1, None) == 0.5
-    assert replay_weight(0.0, 9.0) == 0.2

@@ -15,26 +15,24 @@ from farandole.model.projection.question import (
 
 
 @pytest.mark.parametrize(
-    ("text", "bytes_per_s"),
+    ("rate", "spellings"),
     [
-        ("10Gbit", 1.25e9),
-        ("25gbit", 3.125e9),
-        ("100Gbit", 12.5e9),
-        ("40Gbit/s", 5e9),
-        ("40Gb/s", 5e9),
-        ("40 Gbps", 5e9),
-        ("400Mbit", 5e7),
-        ("3GB/s", 3e9),
-        ("3.5 GB/s", 3.5e9),
-        ("1GiB/s", 2**30),
-        ("200mbit", 25e6),
+        (1.25e9, ("10Gbit", "10Gbit/s", "10 Gbps", "10Gb/s", "1.25GB/s", "10000Mbit")),
+        (3.125e9, ("25gbit", "25Gbps", "3.125GB/s")),
+        (12.5e9, ("100Gbit", "100Gb/s", "12.5GB/s")),
+        (2e11, ("nvlink", "200GB/s")),
+        (5e7, ("400Mbit", "400mbit")),
+        (2**30, ("1GiB/s",)),
     ],
 )
-def test_rates(text: str, bytes_per_s: float) -> None:
-    link = parse_link(text)
-    assert link.bytes_per_s == pytest.approx(bytes_per_s)
-    assert link.name == text
-    assert 0 < link.latency_s < 1e-3
+def test_one_rate_has_one_latency_however_it_is_written(
+    rate: float, spellings: tuple[str, ...]
+) -> None:
+    found = [parse_link(text) for text in spellings]
+    assert [link.bytes_per_s for link in found] == pytest.approx([rate] * len(found))
+    assert {link.latency_s for link in found} == {found[0].latency_s}
+    assert 0 < found[0].latency_s < 1e-3
+    assert found[0].name == spellings[0]
 
 
 @pytest.mark.parametrize(
@@ -42,21 +40,6 @@ def test_rates(text: str, bytes_per_s: float) -> None:
 )
 def test_a_latency_may_follow(text: str, latency_s: float) -> None:
     assert parse_link(text).latency_s == pytest.approx(latency_s)
-
-
-@pytest.mark.parametrize(
-    "spellings",
-    [
-        ("10Gbit", "10Gbit/s", "10 Gbps", "10Gb/s", "1.25GB/s", "10000Mbit"),
-        ("25Gbit", "25Gbps", "3.125GB/s"),
-        ("100Gbit", "100Gb/s", "12.5GB/s"),
-        ("nvlink", "200GB/s"),
-    ],
-)
-def test_one_rate_has_one_latency_however_it_is_written(spellings: tuple[str, ...]) -> None:
-    found = [parse_link(text) for text in spellings]
-    assert {link.latency_s for link in found} == {found[0].latency_s}
-    assert {round(link.bytes_per_s) for link in found} == {round(found[0].bytes_per_s)}
 
 
 @pytest.mark.parametrize(
@@ -68,14 +51,13 @@ def test_one_rate_has_one_latency_however_it_is_written(spellings: tuple[str, ..
         ("-5Gbit", "is no link"),
         ("25gb", "bits or bytes"),
         ("0Gbit", "no link moves 0 bytes"),
-        ("900TB/s", "no link moves 9e\\+14 bytes"),
         ("11TB/s", "no link moves 1.1e\\+13 bytes"),
         ("25Gbit,fast", "'fast' is no latency"),
         ("25Gbit,", "'' is no latency"),
         ("25Gbit,3s", "no message takes 3 s"),
     ],
 )
-def test_what_does_not_parse_shows_the_form(text: str, complaint: str) -> None:
+def test_a_wrong_link_shows_the_form(text: str, complaint: str) -> None:
     with pytest.raises(UsageError, match=complaint) as caught:
         parse_link(text)
     assert "40Gbit,20us" in str(caught.value)
@@ -85,19 +67,11 @@ def test_the_offers_of_the_manual() -> None:
     small = parse_offer("A: 4, nvlink, 12/host-h")
     assert (small.name, small.workers, small.per_host, small.speed) == ("A", 4, None, 1.0)
     assert small.link == parse_link("nvlink")
-    assert small.price is not None
-    assert (small.price.amount, small.price.per) == (12.0, "host")
-    large = parse_offer("B: 32, 8 per host, 100Gbit, 98/host-h, speed 1.4")
-    assert (large.workers, large.per_host, large.speed) == (32, 8, 1.4)
-    assert large.link == parse_link("100Gbit")
-
-
-def test_parts_come_in_any_order() -> None:
-    assert parse_offer("big one: speed 2, 25Gbit, 4 per node, 16 workers").workers == 16
-
-
-def test_a_latency_belongs_to_its_link() -> None:
-    assert parse_offer("A: 8, 4 per host, 40Gbit, 12us").link == parse_link("40Gbit,12us")
+    assert small.price == parse_price("12/host-h")
+    # Parts come in any order, and a latency belongs to its link.
+    large = parse_offer("big one: speed 1.4, 40Gbit, 12us, 8 per node, 32 workers")
+    assert (large.name, large.workers, large.per_host, large.speed) == ("big one", 32, 8, 1.4)
+    assert large.link == parse_link("40Gbit,12us")
 
 
 @pytest.mark.parametrize(
@@ -106,19 +80,16 @@ def test_a_latency_belongs_to_its_link() -> None:
         ("4, nvlink", "it has no name before a colon"),
         (": 4", "it has no name before a colon"),
         ("A: nvlink", "it does not say how many workers"),
-        ("A:", "it does not say how many workers"),
         ("A: 4, 8", "it says its number of workers twice"),
         ("A: 4, 12/host-h, 3/worker-h", "it says its price twice"),
-        ("A: 4, 10Gbit, nvlink", "it says its link twice"),
         ("A: 4, fast", "'fast' is none of its parts"),
         ("A: 4, speed 0", "'speed 0' is no speed above 0"),
         ("A: 4, 0/host-h", "'0/host-h' is no price per hour above 0"),
         ("A: 0", "workers are counted from 1 up"),
         ("A: 4, 0 per host", "workers are counted from 1 up"),
-        ("A: 4 10Gbit", "none of its parts"),
     ],
 )
-def test_what_does_not_parse_shows_the_form_offers(line: str, why: str) -> None:
+def test_a_wrong_offer_shows_the_form(line: str, why: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_offer(line)
     assert why in str(error.value)
@@ -130,9 +101,7 @@ def test_what_does_not_parse_shows_the_form_offers(line: str, why: str) -> None:
     [
         ("2.5", 2.5, "worker"),
         ("$2.5", 2.5, "worker"),
-        ("2.5/worker-h", 2.5, "worker"),
         ("3 per gpu-hour", 3.0, "worker"),
-        ("12/host-h", 12.0, "host"),
         ("12 / node / h", 12.0, "host"),
         ("98 per host hour", 98.0, "host"),
     ],
@@ -146,19 +115,13 @@ def test_prices(text: str, amount: float, per: str) -> None:
 def test_what_is_no_price(text: str) -> None:
     with pytest.raises(UsageError, match=r"is no price per hour above 0\. Write --price 2\.5"):
         parse_price(text)
-
-
-def test_a_price_of_a_host_needs_a_time() -> None:
     with pytest.raises(UsageError, match=r"does not say for how long\. Write 12/host-h"):
         parse_price("12/host")
 
 
 def test_factors_to_stand_on() -> None:
-    assert parse_only(["device=V100,model=vgg", "batch=32"]) == (
-        ("device", "V100"),
-        ("model", "vgg"),
-        ("batch", "32"),
-    )
+    found = parse_only(["device=V100,model=vgg", "batch=32"])
+    assert found == (("device", "V100"), ("model", "vgg"), ("batch", "32"))
     with pytest.raises(UsageError, match="--only V100 is not NAME=VALUE"):
         parse_only(["V100"])
 
@@ -166,7 +129,6 @@ def test_factors_to_stand_on() -> None:
 @pytest.mark.parametrize(
     ("workers", "price", "stated", "an_hour"),
     [
-        (8, "2.5", True, 20.0),
         (6, "2.5", True, 20.0),  # two hosts of four
         (2, "2.5", True, 10.0),  # one whole host
         (2, "2.5", False, 5.0),  # nobody said how large a host is

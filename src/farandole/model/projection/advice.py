@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -21,6 +21,7 @@ from farandole.model.projection.steps import FEW_SETTINGS
 from farandole.study.records import Study
 
 _DAY_S = 86400.0
+_OWN_RECIPE = "as your script sets it"
 _REPEATS = 3
 _IMPORT = "farandole study import TABLE.csv --out NEW"
 _LIMITS = {
@@ -125,12 +126,7 @@ class Projection:
 
 
 def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
-    """Say what other numbers of workers would give.
-
-    Args:
-        study: measured, or imported from a table.
-        info: what `analyse` found in it.
-        question: what to project to.
+    """Say what other numbers of workers would give, by a study that is measured or imported.
 
     Raises:
         UsageError: when flags do not go together, or the study cannot answer.
@@ -140,15 +136,29 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
     projector = Projector(study, info, question)
     data, goal = projector.data, projector.goal
     links = projector.links()
-    measured = [
-        row
-        for point in data.curve.points
-        if point.valid and (row := projector.measured(point)) is not None
-    ]
-    rows = (*measured, *_unmeasured(measured, _rows(projector, question.workers, links), projector))
+    points = [point for point in data.curve.points if point.valid]
+    measured = [row for point in points if (row := projector.measured(point)) is not None]
+    # Unless the question changes something, what was measured is not projected.
+    other_batch = question.batch is not None and (
+        data.curve.scaling == "strong" or question.batch != data.batch
+    )
+    changed = other_batch or question.accumulate > 1 or question.changes_buckets
+    known = [] if changed else measured
+
+    def place(row: ProjectionRow) -> tuple[int, int | None]:
+        # Where the user says how many are on a host, hosts tell counts apart, too.
+        return row.workers, None if question.per_host is None else row.hosts
+
+    def unmeasured(rows: Sequence[ProjectionRow]) -> list[ProjectionRow]:
+        return [row for row in rows if place(row) not in set(map(place, known))]
+
+    rows = (*measured, *unmeasured(_rows(projector, question.workers, links)))
     curve = _rows(projector, _counts(projector), links) if question.workers else []
-    choices = [_choices_of_link(measured, curve, link, projector) for link in links]
-    recommendations = tuple(one for counts in choices for one in recommend(counts, goal, question))
+    choices = []
+    for link in links:
+        own = [row for row in curve if row.link in (None, link.name if link else None)]
+        each = {row.workers: row for row in (*known, *unmeasured(own))}
+        choices.append(list(each.values()) if own else [])
     offers = tuple(
         OfferRow(
             name=offer.name,
@@ -158,11 +168,15 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
         )
         for offer in question.offers
     )
-    fleet = _fleet(projector, links, measured)
+    fleet = _fleet(projector, links, known)
     link_unknown = len(links) > 1 and not question.links
     critical = projector.epochs.critical_batch if projector.epochs else None
     farthest = max(one.throughput.ratio for one in (*rows, *(offer.outlook for offer in offers)))
     settings = {(row.workers, row.hosts, row.batch) for row in data.rows}
+    recipes = {dict(found.cell.params).get("recipe") for found in data.cells}
+    recipe = (
+        f"recipe {recipes.pop()}" if len(recipes - {None}) == 1 == len(recipes) else _OWN_RECIPE
+    )
     projection = Projection(
         headline="",
         sentences=(),
@@ -170,7 +184,7 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
         scaling=data.curve.scaling if question.batch is None else "weak",
         group=data.curve.group,
         device=data.device,
-        recipe=_recipe(projector),
+        recipe=recipe,
         metric=projector.metric,
         unit=data.unit,
         measured_workers=data.workers,
@@ -178,24 +192,23 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
         price=question.price.text if question.price else "",
         rows=rows,
         curve=tuple(curve),
-        recommendations=recommendations,
+        recommendations=tuple(one for each in choices for one in recommend(each, goal, question)),
         offers=offers,
         offers_sentence=_offers_sentence(offers, goal),
         fleet=fleet,
         fleet_sentence=_fleet_sentence(fleet, goal, data.workers[-1], len(question.links)),
         forms=projector.steps.forms,
         critical_batch=None if projector.known_batches is not None else critical,
-        assumptions=_assumptions(projector),
+        assumptions=tuple(dict.fromkeys(filter(None, _assumptions(projector)))),
         next=_next_step(projector, study.spec, rows, link_unknown=link_unknown),
         track_record=track_record().sentence(farthest, few=len(settings) < FEW_SETTINGS),
     )
     headline = projection.fleet_sentence or projection.offers_sentence
     if question.workers:
-        headline = _headline(
-            projection, question.workers, [one for each in choices for one in each]
-        )
+        counted = [row for each in choices for row in each]
+        headline = _headline(projection, question.workers, counted)
     sentences = _sentences(projection, projector, link_unknown=link_unknown)
-    return replace(projection, headline=headline, sentences=sentences)
+    return replace(projection, headline=headline, sentences=tuple(filter(None, sentences)))
 
 
 def _rows(
@@ -215,45 +228,6 @@ def _counts(projector: Projector) -> list[int]:
     if data.curve.scaling == "strong" and question.batch is None:
         limit = data.batch // question.accumulate
     return sorted(n for n in counts | set(doublings) if n <= limit)
-
-
-def _choices_of_link(
-    measured: Sequence[ProjectionRow],
-    curve: Sequence[ProjectionRow],
-    link: LinkSpeed | None,
-    projector: Projector,
-) -> list[ProjectionRow]:
-    """Return one row per count, measured ones in place of projected ones."""
-    own = [row for row in curve if row.link in (None, link.name if link else None)]
-    if not own:
-        return []
-    known = [] if _changes(projector) else measured
-    rows = (*known, *_unmeasured(measured, own, projector))
-    return list({row.workers: row for row in rows}.values())
-
-
-def _unmeasured(
-    measured: Sequence[ProjectionRow], rows: Sequence[ProjectionRow], projector: Projector
-) -> list[ProjectionRow]:
-    """Leave out what was measured, unless the question changes something."""
-    if _changes(projector):
-        return list(rows)
-
-    def place(row: ProjectionRow) -> tuple[int, int | None]:
-        # Where the user says how many are on a host, hosts tell counts apart, too.
-        return row.workers, None if projector.question.per_host is None else row.hosts
-
-    known = {place(row) for row in measured}
-    return [row for row in rows if place(row) not in known]
-
-
-def _changes(projector: Projector) -> bool:
-    """Tell whether steps are to go otherwise than measured."""
-    question, data = projector.question, projector.data
-    other_batch = question.batch is not None and (
-        data.curve.scaling == "strong" or question.batch != data.batch
-    )
-    return other_batch or question.accumulate > 1 or question.changes_buckets
 
 
 def recommend(
@@ -285,19 +259,15 @@ def _by_rule(sure: Sequence[ProjectionRow], link: str | None, prefer: Prefer) ->
     costs = {one.workers: one.cost.value for one in sure if one.cost is not None}
     known = costs if costs.keys() == speeds.keys() else None
     chosen = recommend_workers(speeds, prefer, costs=known)
-    fastest = max(speeds, key=lambda workers: speeds[workers])
-    why = f": {RECOMMENDED[prefer]}"
+    fastest = max(speeds, key=speeds.__getitem__)
+    why = RECOMMENDED[prefer]
     if len(sure) == 1:
-        why = ": there is no other count to compare with"
+        why = "there is no other count to compare with"
     elif chosen != fastest:
         faster = percent(speeds[fastest] / speeds[chosen] - 1)
         why += f"; {plural(fastest, 'worker')} would be {faster} faster"
-    return Recommendation(
-        rule="knee",
-        workers=chosen,
-        link=link,
-        sentence=f"{plural(chosen, 'worker')}{why}.",
-    )
+    sentence = f"{plural(chosen, 'worker')}: {why}."
+    return Recommendation(rule="knee", workers=chosen, link=link, sentence=sentence)
 
 
 def _within(
@@ -316,25 +286,25 @@ def _within(
     inside = [pair for pair in known if pair[0].value <= limit]
     chosen = None
     if inside:
-        figure, chosen = min(
-            inside, key=lambda pair: _value(pair[1].cost if is_time else pair[1].time_s)
-        )
-        if is_time:
-            why = "the cheapest" if chosen.cost else "the fewest workers"
-            cost = f" for {number(chosen.cost.value)}" if chosen.cost else ""
-            sentence = f"{why} within {write(limit)} {what}, {figure.text(write)}{cost}."
-        else:
-            sentence = (
-                f"the soonest {what} that costs at most {write(limit)}, {figure.text(write)} and "
-                f"{seconds(_value(chosen.time_s))}."
-            )
+
+        def other(pair: tuple[Prediction, ProjectionRow]) -> float:
+            return _value(pair[1].cost if is_time else pair[1].time_s)
+
+        figure, chosen = min(inside, key=other)
+        best = "the cheapest" if chosen.cost else "the fewest workers"
+        cost = f" for {number(chosen.cost.value)}" if chosen.cost else ""
+        sentence = f"{best} within {write(limit)} {what}, {figure.text(write)}{cost}."
+        if not is_time:
+            took = seconds(_value(chosen.time_s))
+            sentence = f"the soonest {what} that costs at most {write(limit)}, "
+            sentence += f"{figure.text(write)} and {took}."
         doubt = "" if figure.high <= limit else " Its interval reaches beyond: not certain."
         sentence = f"{plural(chosen.workers, 'worker')} for the {rule}: {sentence}{doubt}"
     elif known:
-        figure, best = min(known, key=lambda pair: pair[0].value)
+        figure, nearest = min(known, key=lambda pair: pair[0].value)
         sentence = (
             f"No count {'takes' if is_time else 'costs'} {write(limit)} or less {what}: the "
-            f"{'soonest' if is_time else 'cheapest'} is {plural(best.workers, 'worker')}, "
+            f"{'soonest' if is_time else 'cheapest'} is {plural(nearest.workers, 'worker')}, "
             f"{figure.text(write)}."
         )
     else:
@@ -342,27 +312,18 @@ def _within(
             f"No {'time' if is_time else 'cost'} {what} can be told here, so nothing says who "
             f"meets the {rule}."
         )
-    return Recommendation(
-        rule=rule, workers=chosen.workers if chosen else None, link=link, sentence=sentence
-    )
+    workers = chosen.workers if chosen else None
+    return Recommendation(rule=rule, workers=workers, link=link, sentence=sentence)
 
 
 def _value(figure: Prediction | None) -> float:
     return 0.0 if figure is None else figure.value
 
 
-def job_sizes(fleet: int) -> list[int]:
-    """Return how many workers each job of a fleet may have: halves of the whole, and one."""
-    sizes = [fleet]
-    while sizes[-1] % 2 == 0:
-        sizes.append(sizes[-1] // 2)
-    return sorted({1, *sizes})
-
-
 def _fleet(
     projector: Projector, links: Sequence[LinkSpeed | None], measured: Sequence[ProjectionRow]
 ) -> tuple[FleetRow, ...]:
-    """Return what a fleet does with jobs of every size, small ones first.
+    """Return what a fleet does with jobs of every size, halves of the whole and one, small first.
 
     Times of measured counts are the measured ones. All hosts of the fleet are paid for, and jobs
     share the cost. Jobs that run at once are taken not to disturb each other.
@@ -373,10 +334,11 @@ def _fleet(
     link = links[len(links) // 2]
     if link is None and projector.needs_link(fleet, projector.per_host):
         link = default_links()[1]
-    known = {} if _changes(projector) else {row.workers: row for row in measured}
+    known = {row.workers: row for row in measured}
     cost_per_s = projector.setting(fleet, link).cost_per_s
+    halves = {fleet >> k for k in range(fleet.bit_length()) if fleet % (1 << k) == 0}
     found = []
-    for size in job_sizes(fleet):
+    for size in sorted({1, *halves}):
         one = known.get(size) or projector.at(projector.setting(size, link))
         if one.time_s is not None:
             jobs = fleet // size
@@ -403,20 +365,16 @@ def _fleet_sentence(
 ) -> str:
     """Say what small jobs gain in number and lose in time against one on the whole fleet.
 
-    Args:
-        rows: small jobs first.
-        goal: what ends a job.
-        usual: the job size to compare with: the largest that was measured.
-        links_named: how many the user gave; unless it is one, the one that is taken is said.
+    `usual` is the size to compare with, the largest that was measured. Unless the user named one
+    link, the one that is taken is said.
     """
     if not rows or goal is None:
         return ""
 
     def jobs(row: FleetRow) -> str:
         name = "one job" if row.jobs == 1 else f"{row.jobs} jobs"
-        return f"{name} of {plural(row.workers, 'worker')}" + (
-            f" on {row.link}" if row.link else ""
-        )
+        on = f" on {row.link}" if row.link else ""
+        return f"{name} of {plural(row.workers, 'worker')}{on}"
 
     whole = rows[-1]
     sentence = f"{jobs(whole)} {goal.words}: {whole.time_s.text(seconds)}."
@@ -442,27 +400,27 @@ def _offers_sentence(offers: Sequence[OfferRow], goal: Goal | None) -> str:
     """Say which offer is the soonest and which the cheapest."""
     if not offers:
         return ""
-    timed = [(one.outlook.time_s, one) for one in offers if one.outlook.time_s is not None]
-    priced = [(one.outlook.cost, one) for one in offers if one.outlook.cost is not None]
-    if len(timed) < len(offers):
+    if any(one.outlook.time_s is None for one in offers):
         best = max(offers, key=lambda one: one.outlook.throughput.value)
         return f"{best.name} is the fastest: {best.outlook.throughput.text()} a second."
     what = f" {goal.words}" if goal else ""
-    time, soonest = min(timed, key=lambda pair: pair[0].value)
+    soonest = min(offers, key=lambda one: _value(one.outlook.time_s))
+    time, cost = soonest.outlook.time_s, soonest.outlook.cost
+    assert time is not None
     soon = f"{soonest.name} is the soonest{what}: {time.text(seconds)}."
-    if len(priced) < len(offers):
+    if cost is None or any(one.outlook.cost is None for one in offers):
         return soon
-    cost, cheapest = min(priced, key=lambda pair: pair[0].value)
+    cheapest = min(offers, key=lambda one: _value(one.outlook.cost))
+    least = cheapest.outlook.cost or cost
     if cheapest is soonest:
         return (
             f"{soonest.name} is both the soonest{what} and the cheapest: {time.text(seconds)}, for "
             f"{cost.text()}."
         )
     longer = _value(cheapest.outlook.time_s) / time.value
-    saved = _value(soonest.outlook.cost) / cost.value
     return (
-        f"{soon} {cheapest.name} is the cheapest: {cost.text()}, {number(longer)} times as long "
-        f"for 1/{number(saved)} of the money."
+        f"{soon} {cheapest.name} is the cheapest: {least.text()}, {number(longer)} times as long "
+        f"for 1/{number(cost.value / least.value)} of the money."
     )
 
 
@@ -471,12 +429,7 @@ def _headline(found: Projection, counts: Sequence[int], choices: Sequence[Projec
 
     One count in the question is what it speaks of. Of several it is the recommended one; where
     none of them is worth it, that is said first, and the largest follows that is more than
-    indicative.
-
-    Args:
-        found: the projection without it.
-        counts: of the question.
-        choices: what recommendations were made from: counts in between, too.
+    indicative. `choices` are what recommendations were made from: counts in between, too.
     """
     rows = [row for row in found.rows if row.workers in counts]
     names = list(dict.fromkeys(row.link for row in rows if row.link))
@@ -525,116 +478,97 @@ def _gain(found: Projection, row: ProjectionRow) -> str:
     return f"{row.time_s.text(seconds)} {found.goal.words}"
 
 
-def _sentences(found: Projection, projector: Projector, *, link_unknown: bool) -> tuple[str, ...]:
-    """Return what follows the headline."""
+def _sentences(found: Projection, projector: Projector, *, link_unknown: bool) -> Iterator[str]:
+    """Say what follows the headline."""
     data, goal = projector.data, found.goal
-    sentences = [one.sentence for one in found.recommendations]
-    if len({one.link for one in found.recommendations}) > 1:
-        sentences = _by_link(found.recommendations)
+    several = len({one.link for one in found.recommendations}) > 1
+    # Each rule once, with what it gives on every link.
+    for rule in dict.fromkeys(one.rule for one in found.recommendations):
+        alike = [one for one in found.recommendations if one.rule == rule]
+        middle = alike[len(alike) // 2]
+        others = [f"{o.workers or 'none'} on {o.link}" for o in alike if o is not middle]
+        if not several:
+            yield from (one.sentence for one in alike)
+        elif len({one.workers for one in alike}) == 1:
+            yield f"{middle.sentence} So on all links."
+        else:
+            yield f"On {middle.link}: {middle.sentence} Elsewhere: {', '.join(others)}."
     if link_unknown:
-        sentences.append(
+        yield (
             "Nothing says what connects the hosts, so three usual links are shown; --link names "
             "yours."
         )
-    sentences.append(_why_no_times(projector))
+    yield _why_no_times(projector)
     if projector.question.target and all(row.time_s is None for row in found.rows):
         metric, value = projector.question.target
-        sentences.append(
-            f"The target {metric}={value:g} went unanswered: no run of a measured count reached it."
-        )
+        why = "no run of a measured count reached it"
+        yield f"The target {metric}={value:g} went unanswered: {why}."
     if goal is not None and goal.metric is not None:
-        sentences.append(f"It assumes this learning-rate recipe at every batch: {found.recipe}.")
+        yield f"It assumes this learning-rate recipe at every batch: {found.recipe}."
     elif goal is not None and data.curve.scaling == "weak" and data.curve.batch is not None:
-        sentences.append(
+        yield (
             "It assumes that a larger global batch needs no more epochs, which holds only while "
             f"the batch is small; the learning-rate recipe: {found.recipe}."
         )
     if found.device.lower() == "cpu":
-        sentences.append("These are CPU runs: they say nothing of how fast GPUs would be.")
-    return tuple(filter(None, sentences))
-
-
-def _by_link(recommendations: Sequence[Recommendation]) -> list[str]:
-    """Say each rule once, with what it gives on every link."""
-    sentences = []
-    for rule in dict.fromkeys(one.rule for one in recommendations):
-        alike = [one for one in recommendations if one.rule == rule]
-        middle = alike[len(alike) // 2]
-        if len({one.workers for one in alike}) == 1:
-            sentences.append(f"{middle.sentence} So on all links.")
-        else:
-            others = ", ".join(
-                f"{one.workers or 'none'} on {one.link}" for one in alike if one is not middle
-            )
-            sentences.append(f"On {middle.link}: {middle.sentence} Elsewhere: {others}.")
-    return sentences
+        yield "These are CPU runs: they say nothing of how fast GPUs would be."
 
 
 def _why_no_times(projector: Projector) -> str:
     """Say why other global batches have no time to the goal; "" where all have."""
     if projector.known_batches is None or projector.goal is None:
         return ""
+    why = "the batch is not known. A column batch in the table would tell more"
     if projector.schedule.kind == "decaying":
         why = (
             f"{projector.schedule.detail}, and a point inside of a decaying schedule is not the "
             "end of a shorter one. Runs at a constant rate would tell more"
         )
-    else:
-        why = "the batch is not known. A column batch in the table would tell more"
     return (
         f"How many epochs other global batches take {projector.goal.words} is not projectable from "
         f"this run: {why}. Where the global batch was not measured, only speed is given."
     )
 
 
-def _recipe(projector: Projector) -> str:
-    names = {dict(found.cell.params).get("recipe") for found in projector.data.cells}
-    if len(names) == 1 and None not in names:
-        return f"recipe {names.pop()}"
-    return "as your script sets it"
-
-
-def _assumptions(projector: Projector) -> tuple[str, ...]:
+def _assumptions(projector: Projector) -> Iterator[str]:
     data, question, goal = projector.data, projector.question, projector.goal
-    sentences = [*data.assumptions, *projector.steps.assumptions]
+    yield from data.assumptions
+    yield from projector.steps.assumptions
     named = [*question.links, *(offer.link for offer in question.offers if offer.link)]
     if data.crosses_hosts and named:
         names = ", ".join(dict.fromkeys(link.name for link in named))
-        sentences.append(
-            f"The study itself ran on several hosts: its network is taken, not {names}."
-        )
+        yield f"The study itself ran on several hosts: its network is taken, not {names}."
     if goal is None and question.price is not None:
-        sentences.append(
+        yield (
             "--price was not used: a cost needs the length of an epoch. Add a column epoch_s to "
             "the table."
         )
-    sentences.append(stable_sentence(data.cells, goal))
+    yield stable_sentence(data.cells, goal)
     if projector.epochs is not None:
-        sentences += projector.epochs.assumptions
+        yield from projector.epochs.assumptions
         if data.curve.batch is None:
-            sentences.append("The batch is not known: it is taken to be the same per worker.")
+            yield "The batch is not known: it is taken to be the same per worker."
         if projector.schedule.kind == "unknown":
-            sentences.append(
+            yield (
                 "No learning rate was recorded: it is taken not to decay. From inside of a "
                 "decaying schedule epochs to the goal at other global batches could not be "
                 "projected."
             )
-    sentences.append(projector.why_no_metric)
+    yield projector.why_no_metric
     if data.fixed_costs and goal is not None and goal.kind != "epoch":
         most = max(data.fixed_costs)
         fixed = data.fixed_costs[most]
         each = f" and {seconds(fixed.per_epoch_s)} per epoch" if fixed.per_epoch_s else ""
-        sentences.append(
+        yield (
             f"What a job takes beside training stays as on {plural(most, 'worker')}: "
             f"{seconds(fixed.once_s)}{each}."
         )
     if projector.input is not None and any("input" in r.parts for r in projector.rows.values()):
-        sentences.append(
+        yield (
             f"One worker's loader gives at most {number(projector.input.alone_per_s)} samples/s, "
             "as it did with nothing else to do, and more workers of a host slow loaders down as "
             "the measured ones did; data lie as near to other hosts as to this one."
         )
-    return tuple(dict.fromkeys(filter(None, sentences)))
 
 
 def _next_step(
@@ -679,15 +613,14 @@ def _next_step(
                 "constant rate, tell those of others.",
                 measure="both",
             )
-        if data.curve.scaling == "weak":
-            batch = math.ceil(batch / workers[-1])
+        each = math.ceil(batch / workers[-1]) if data.curve.scaling == "weak" else batch
         return measure(
             "The learning rate decays, so runs tell the epochs of their own global batch alone: "
-            f"{plural(workers[-1], 'worker')} trained to the end at global batch "
-            f"{nearest.global_batch} tell those of {plural(nearest.workers, 'worker')}; runs at a "
-            "constant rate tell those of any.",
+            f"{plural(workers[-1], 'worker')} trained to the end at global batch {batch} tell "
+            f"those of {plural(nearest.workers, 'worker')}; runs at a constant rate tell those of "
+            "any.",
             measure="both",
-            batches=[data.batch, batch],
+            batches=[data.batch, each],
         )
     if min(sum(row.workers == n for row in data.rows) for n in workers) < _REPEATS:
         return measure(
@@ -700,8 +633,7 @@ def _next_step(
             "be none: train to the end, with a metric.",
             measure="both",
         )
-    batches = {row.global_batch for row in projector.epoch_rows}
-    if len(batches) == 1 and not decays:
+    if len({row.global_batch for row in projector.epoch_rows}) == 1 and not decays:
         return measure(
             "Epochs to the goal are known of one global batch only: a batch four times as large "
             "on the same workers shows how they grow.",

@@ -184,20 +184,20 @@ def fit_allreduce(
         most = max(workers for workers, _, _ in points)
         fewer = [point for point in points if point[0] < most]
         largest = [point for point in points if point[0] == most]
+        laws = LAWS if fewer else ("ring",)
         errors = {
-            name: _error(_fit(fewer, name, latency_s, around), largest, around)
-            for name in (LAWS if fewer else ())
+            name: _error(_fit(fewer, name, latency_s, around), largest, around) if fewer else 0.0
+            for name in laws
         }
-        law = min(errors, key=lambda name: errors[name], default="ring")
+        law = min(errors, key=errors.__getitem__)
     return _fit(points, law, latency_s, around)
 
 
 def _fit(points: Sweep, law: str, latency_s: float | None, around: Sequence[int]) -> AllReduce:
     from scipy.optimize import nnls
 
-    coefficients = np.array([LAWS[law](workers, nbytes) for workers, nbytes, _ in points])
+    messages, moved = np.array([LAWS[law](workers, nbytes) for workers, nbytes, _ in points]).T
     seconds = np.array([second for _, _, second in points])
-    messages, moved = coefficients[:, 0], coefficients[:, 1]
     known_s = 0.0
     one_count = len({workers for workers, _, _ in points}) == 1
     columns = [np.ones_like(seconds), messages, moved]
@@ -211,26 +211,19 @@ def _fit(points: Sweep, law: str, latency_s: float | None, around: Sequence[int]
     target = weights * (1.0 - messages * known_s / seconds)
     # Columns of seconds and of bytes differ by nine digits: scaled, or the solver stops early.
     scale = np.where(matrix.max(axis=0) > 0, matrix.max(axis=0), 1.0)
-    found = nnls(matrix / scale, target)[0] / scale
+    setup_s, message_s, byte_s = (nnls(matrix / scale, target)[0] / scale).tolist()
     plain = AllReduce(
-        law=law,
-        setup_s=float(found[0]),
-        latency_s=float(found[1]) + known_s,
-        seconds_per_byte=float(found[2]),
+        law=law, setup_s=setup_s, latency_s=message_s + known_s, seconds_per_byte=byte_s
     )
-    fitted = replace(plain, shape=_shape(plain, points))
+    # By size, how measured times lie beside the law, the same for all worker counts.
+    beside: dict[int, list[float]] = {}
+    for workers, nbytes, second in points:
+        if (expected_s := plain.cost(workers, nbytes).seconds) > 0:
+            beside.setdefault(nbytes, []).append(math.log(second / expected_s))
+    shape = ((float(size), math.exp(np.mean(logs))) for size, logs in sorted(beside.items()))
+    fitted = replace(plain, shape=tuple(shape))
     error = _error(fitted, points, around)
     return replace(fitted, error=max(error, _ONE_COUNT_ERROR) if one_count else error)
-
-
-def _shape(law: AllReduce, points: Sweep) -> tuple[tuple[float, float], ...]:
-    """Return by size how measured times lie beside the law, the same for all worker counts."""
-    beside: dict[int, list[float]] = {}
-    for workers, nbytes, seconds in points:
-        expected_s = law.cost(workers, nbytes).seconds
-        if expected_s > 0:
-            beside.setdefault(nbytes, []).append(math.log(seconds / expected_s))
-    return tuple((float(size), math.exp(np.mean(logs))) for size, logs in sorted(beside.items()))
 
 
 def _error(law: AllReduce, points: Sweep, around: Sequence[int]) -> float:
@@ -239,8 +232,8 @@ def _error(law: AllReduce, points: Sweep, around: Sequence[int]) -> float:
 
 
 def _weights(points: Sweep, around: Sequence[int]) -> Floats:
-    if not around:
-        return np.ones(len(points))
     sizes = np.array([nbytes for _, nbytes, _ in points], dtype=np.float64)
+    if not around:
+        return np.ones_like(sizes)
     away = np.abs(np.log(sizes[:, None] / np.array(around, dtype=np.float64)))
     return np.asarray(np.exp(-away.min(axis=1)), dtype=np.float64)

@@ -22,7 +22,7 @@ from farandole.model.curves import amdahl_fraction, gustafson_fraction
 from farandole.model.projection.epochs import EpochRow, fit_epochs
 from farandole.model.projection.intervals import FARTHEST, Prediction, Reach
 from farandole.model.projection.question import LinkSpeed
-from farandole.model.projection.steps import FEW_SETTINGS, Problem, StepRow, fit_steps, solve
+from farandole.model.projection.steps import Problem, StepRow, fit_steps, solve
 from farandole.model.projection.tables import EpochTrace, StepTrace
 from farandole.model.statistics import PROJECTION_CONFIDENCE
 from farandole.study.records import Floats
@@ -42,6 +42,8 @@ _COUNTS = (1, 2, 4, 8, 16, 32, 64)
 _EVERY = 3
 _EDGES = (1.0, 2.0, 4.0, 8.0, FARTHEST)
 _LEAST_FACTOR = 1.0
+# How far factors lie from what holds for all clusters together to what holds for the worst.
+_TO_WORST = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,18 +202,18 @@ def score_steps(
         fit = fit_steps(small, link=split.link, gradient_bytes=split.gradient_bytes.get(model))
         laws = fit_baselines(small)
         projected = fit.at_each([(row.workers, row.hosts, row.batch) for row in large])
-        scored += [
-            ScoredRow(
-                group=name,
-                key=str(row.workers),
-                measured=row.step_s,
-                projected=value,
-                baselines={law: at(row) for law, at in laws.items()},
-                label=f"{plural(row.workers, 'worker')} on {plural(row.hosts, 'node')}, "
-                f"batch {row.batch}",
+        for row, value in zip(large, projected, strict=True):
+            workers, hosts = plural(row.workers, "worker"), plural(row.hosts, "node")
+            scored.append(
+                ScoredRow(
+                    group=name,
+                    key=str(row.workers),
+                    measured=row.step_s,
+                    projected=value,
+                    baselines={law: at(row) for law, at in laws.items()},
+                    label=f"{workers} on {hosts}, batch {row.batch}",
+                )
             )
-            for row, value in zip(large, projected, strict=True)
-        ]
     if not scored:
         raise DataError(" ".join(all_notes))
     return score("steps", scored, rows_fit=rows_fit, notes=all_notes)
@@ -274,21 +276,18 @@ def _pollux(rows: Sequence[StepRow]) -> Callable[[StepRow], float]:
     observed = np.log([row.step_s for row in rows])
     computed = np.log([row.step_s - (row.sync_s or 0.0) for row in timed])
 
-    def compute(parameters: Floats, some: Sequence[StepRow]) -> Floats:
+    def compute(values: Floats, some: Sequence[StepRow]) -> Floats:
         batch = np.array([row.batch for row in some], dtype=np.float64)
-        return np.asarray(np.exp(parameters[:, :1]) + np.exp(parameters[:, 1:2]) * batch)
+        return np.asarray(values[:, :1] + values[:, 1:2] * batch)
 
     def log_steps(parameters: Floats, some: Sequence[StepRow]) -> Floats:
+        values = np.exp(parameters)
         workers = np.array([row.workers for row in some], dtype=np.float64)
-        across = np.array([row.hosts > 1 for row in some])
-        local, local_growth, between, between_growth = np.exp(parameters[:, 2:6, None]).swapaxes(
-            0, 1
-        )
-        beyond = np.maximum(workers - 2, 0.0)
-        network = np.where(across, between + between_growth * beyond, local + local_growth * beyond)
+        first = np.array([2 if row.hosts == 1 else 4 for row in some])  # inside, or between hosts
+        network = values[:, first] + values[:, first + 1] * np.maximum(workers - 2, 0.0)
         network = np.where(workers > 1, network, 0.0)
-        sharpness = np.minimum(1 + np.exp(parameters[:, 6:7]), _SHARPEST)
-        own = compute(parameters, some)
+        sharpness = np.minimum(1 + values[:, 6:7], _SHARPEST)
+        own = compute(values, some)
         longer, shorter = np.maximum(own, network), np.minimum(own, network)
         return np.asarray(np.log(longer) + np.log1p((shorter / longer) ** sharpness) / sharpness)
 
@@ -297,7 +296,7 @@ def _pollux(rows: Sequence[StepRow]) -> Callable[[StepRow], float]:
     guess[6] = 0.0
     problem = Problem(
         log_times=lambda parameters: np.concatenate(
-            [log_steps(parameters, rows), np.log(compute(parameters, timed))], axis=1
+            [log_steps(parameters, rows), np.log(compute(np.exp(parameters), timed))], axis=1
         ),
         observed=np.concatenate([observed, computed]),
         weights=np.ones(len(rows) + len(timed)),
@@ -416,13 +415,13 @@ def _errors(rows: Sequence[StepRow], few: bool) -> Floats:
     found = [np.empty((0, 3))]
     for small, large in _few_rows(rows) if few else _many_rows(rows):
         fit = fit_steps(small)
-        if not large or (fit.settings < FEW_SETTINGS) != few:
+        if not large or fit.few != few:
             continue
         spread = fit.spread([(row.workers, row.hosts, row.batch) for row in large])
-        error = np.log([row.step_s for row in large]) - spread.log_s
-        deviations = error / np.where(error > 0, spread.slow_sd, spread.fast_sd)
+        log_s, fast, slow = np.array([one[:3] for one in spread]).T
+        error = np.log([row.step_s for row in large]) - log_s
         ratio = np.array([row.workers for row in large]) / fit.measured_workers
-        found.append(np.column_stack([ratio, error, deviations]))
+        found.append(np.column_stack([ratio, error, error / np.where(error > 0, slow, fast)]))
     return np.concatenate(found)
 
 
@@ -458,18 +457,16 @@ def _few_rows(rows: Sequence[StepRow]) -> Iterator[tuple[list[StepRow], list[Ste
 def _reaches(few: bool, errors: Mapping[Key, Floats]) -> Iterator[Reach]:
     clusters = sorted({cluster for cluster, _ in errors})
     # Who is left out to see whether factors hold for somebody new: clusters, or models of one.
-    parties: list[list[Key]] = [[key for key in errors if key[0] == name] for name in clusters]
+    parties = [[key for key in errors if key[0] == name] for name in clusters]
     if len(parties) == 1:
         parties = [[key] for key in errors]
-    worst = len(clusters) == 1
-    factors = _factors(errors, parties, worst)
+    factors = _factors(errors, parties, worst=len(clusters) == 1)
     left_out = [
-        _factors(errors, [party for party in parties if party is not one], worst) for one in parties
+        _factors(errors, [party for party in parties if party is not one], len(clusters) == 1)
+        for one in parties
     ]
-    for place, (low, high) in enumerate(pairwise(_EDGES)):
-        near = {
-            key: part for key, every in errors.items() if len(part := _between(every, low, high))
-        }
+    for place, band in enumerate(pairwise(_EDGES)):
+        near = {key: part for key, all_of in errors.items() if len(part := _between(all_of, band))}
         if not near:
             continue
         percents = {key: 100 * (np.exp(-part[:, 1]) - 1) for key, part in near.items()}
@@ -478,26 +475,27 @@ def _reaches(few: bool, errors: Mapping[Key, Floats]) -> Iterator[Reach]:
         covered = []
         for party, other in zip(parties, left_out, strict=True):
             fast, slow = other[place]
-            if some := [near[key][:, 2] for key in party if key in near]:
-                covered.append(fmean(float(np.mean((z >= -fast) & (z <= slow))) for z in some))
+            some = [near[key][:, 2] for key in party if key in near]
+            shares = [float(np.mean((z >= -fast) & (z <= slow))) for z in some]
+            covered += [fmean(shares)] if shares else []
+        by_cluster = {name: [means[key] for key in means if key[0] == name] for name in clusters}
+        figures = {
+            "mean_abs_pct": fmean(means.values()),
+            "median_abs_pct": np.median(pooled),
+            "p90_abs_pct": np.quantile(pooled, 0.9),
+            "bias_pct": fmean(float(error.mean()) for error in percents.values()),
+            "coverage_left_out": fmean(covered),
+            "fast": factors[place][0],
+            "slow": factors[place][1],
+        }
         yield Reach(
             few=few,
-            beyond=low,
-            up_to=high,
+            beyond=band[0],
+            up_to=band[1],
             rows=len(pooled),
             models=len(near),
-            mean_abs_pct=_rounded(fmean(means.values())),
-            median_abs_pct=_rounded(np.median(pooled)),
-            p90_abs_pct=_rounded(np.quantile(pooled, 0.9)),
-            bias_pct=_rounded(fmean(float(error.mean()) for error in percents.values())),
-            clusters={
-                name: _rounded(fmean(own))
-                for name in clusters
-                if (own := [mean for key, mean in means.items() if key[0] == name])
-            },
-            coverage_left_out=_rounded(fmean(covered)),
-            fast=_rounded(factors[place][0]),
-            slow=_rounded(factors[place][1]),
+            clusters={name: round(fmean(own), 3) for name, own in by_cluster.items() if own},
+            **{name: round(float(value), 3) for name, value in figures.items()},
         )
 
 
@@ -505,35 +503,29 @@ def _factors(
     errors: Mapping[Key, Floats], parties: Sequence[Sequence[Key]], worst: bool
 ) -> list[tuple[float, float]]:
     """Return factors to the fast and the slow side, by distance."""
-    tail = (1 - PROJECTION_CONFIDENCE) / 2
-    fast = slow = _LEAST_FACTOR
+    sides = np.array([(1 - PROJECTION_CONFIDENCE) / 2, (1 + PROJECTION_CONFIDENCE) / 2])
+    factors = np.full(2, _LEAST_FACTOR)
     found = []
-    for low, high in pairwise(_EDGES):
+    for band in pairwise(_EDGES):
         each = [
-            np.concatenate([_between(errors[key], low, high)[:, 2] for key in party])
+            np.concatenate([_between(errors[key], band)[:, 2] for key in party])
             for party in parties
         ]
         each = [z for z in each if len(z)]
         if each:
-            # All parties together, each with the same weight; and the one that was hit worst.
-            pooled = np.concatenate(each)
-            shares = np.concatenate([np.full(len(z), 1 / len(z) / len(each)) for z in each])
-            order = np.argsort(pooled)
-            reached = np.cumsum(shares[order])
-            low_end, high_end = (
-                float(pooled[order][np.argmax(reached >= side)]) for side in (tail, 1 - tail)
-            )
-            least = min(float(np.quantile(z, tail)) for z in each)
-            most = max(float(np.quantile(z, 1 - tail)) for z in each)
-            fast = max(fast, -(least if worst else (least + low_end) / 2))
-            slow = max(slow, most if worst else (most + high_end) / 2)
-        found.append((fast, slow))
+            # The party that was hit worst; and all together, each with the same weight.
+            ends = np.array([np.quantile(z, sides) for z in each])
+            reached = np.array([ends[:, 0].min(), ends[:, 1].max()])
+            if not worst:
+                pooled = np.concatenate(each)
+                order = np.argsort(pooled)
+                shares = np.concatenate([np.full(len(z), 1 / len(z) / len(each)) for z in each])
+                places = [np.argmax(np.cumsum(shares[order]) >= side) for side in sides]
+                reached = _TO_WORST * reached + (1 - _TO_WORST) * pooled[order][places]
+            factors = np.maximum(factors, reached * (-1, 1))
+        found.append((float(factors[0]), float(factors[1])))
     return found
 
 
-def _between(errors: Floats, low: float, high: float) -> Floats:
-    return errors[(errors[:, 0] > low) & (errors[:, 0] <= high)]
-
-
-def _rounded(value: Any) -> float:
-    return round(float(value), 3)
+def _between(errors: Floats, band: tuple[float, float]) -> Floats:
+    return errors[(errors[:, 0] > band[0]) & (errors[:, 0] <= band[1])]

@@ -13,11 +13,11 @@ shorter one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, stdev
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -105,11 +105,6 @@ def choose_goal(
 ) -> Goal | None:
     """Return the target; or a stable metric, the epochs of the jobs, one epoch: what is known.
 
-    Args:
-        cells: that the projection stands on.
-        info: of the whole study.
-        target: a metric and the value to reach.
-
     Raises:
         UsageError: when no run recorded the target's metric.
     """
@@ -158,17 +153,17 @@ def stable_level(cells: Sequence[Measured], metric: str) -> tuple[float, int] | 
 
     None when a table states epochs without it, or no run is long enough.
     """
-    if _stated_rows(cells):
+    runs = [] if _stated_rows(cells) else _long_series(cells, metric)
+    if not runs:
         return None
     higher = _higher(metric)
-    ends: dict[int, list[float]] = {}
-    for found, series in _long_series(cells, metric):
-        level = plateau(_finite_values(series), higher=higher)
-        ends.setdefault(global_batch_of(found), []).append(level)
-    if not ends:
-        return None
-    smallest = min(ends)
-    return (min if higher else max)(ends[smallest]), smallest
+    smallest = min(global_batch_of(found) for found, _ in runs)
+    levels = [
+        plateau(_finite_values(series), higher=higher)
+        for found, series in runs
+        if global_batch_of(found) == smallest
+    ]
+    return (min if higher else max)(levels), smallest
 
 
 def stable_sentence(cells: Sequence[Measured], goal: Goal | None) -> str:
@@ -289,8 +284,7 @@ def _never_reached(cells: Sequence[Measured], metric: str, target: float) -> Usa
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Point(NamedTuple):
     """One global batch of which runs reached the goal."""
 
     global_batch: int
@@ -315,7 +309,7 @@ def _points(rows: Sequence[EpochRow], spread: float) -> tuple[list[Point], list[
         # Counting in whole epochs rounds all runs alike: more of them do not make it finer.
         coarse = (grain / math.exp(centre)) ** 2 / 12
         variance = spread**2 / len(ends) + coarse
-        points.append(Point(global_batch=batch, log_epochs=centre, variance=variance))
+        points.append(Point(batch, centre, variance))
     return points, bounds
 
 
@@ -333,14 +327,11 @@ def grain_of(values: Iterable[float]) -> float:
 
 def _repeated_runs(rows: Sequence[EpochRow]) -> list[list[float]]:
     """Return the epochs of batches that were run several times, each to the goal."""
-    groups: dict[int, list[EpochRow]] = {}
-    for row in rows:
-        groups.setdefault(row.global_batch, []).append(row)
-    return [
-        [row.epochs for row in group]
-        for group in groups.values()
-        if len(group) > 1 and all(row.reached for row in group)
-    ]
+    groups = {
+        row.global_batch: [r for r in rows if r.global_batch == row.global_batch] for row in rows
+    }
+    reached = [group for group in groups.values() if all(row.reached for row in group)]
+    return [[row.epochs for row in group] for group in reached if len(group) > 1]
 
 
 def _spread(groups: Sequence[Sequence[float]]) -> float:
@@ -370,7 +361,7 @@ def _hazard(at: float) -> float:
     return math.exp(-0.5 * at * at - 0.5 * math.log(2 * math.pi) - float(log_ndtr(-at)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EpochCurve:
     """Epochs to the goal as a function of the global batch."""
 
@@ -385,14 +376,14 @@ class EpochCurve:
 
     def at(self, global_batch: int) -> Prediction:
         """Return the mean number of epochs over runs of this global batch."""
-        if global_batch < 1:
-            raise DataError(f"A global batch of {global_batch}: it must be 1 or more.")
         # Once each: it takes an integral.
         if global_batch not in self._known:
             self._known[global_batch] = self._predict(global_batch)
         return self._known[global_batch]
 
     def _predict(self, global_batch: int) -> Prediction:
+        if global_batch < 1:
+            raise DataError(f"A global batch of {global_batch}: it must be 1 or more.")
         low, value, high = map(math.exp, self._posterior.at(global_batch))
         ratio = global_batch / self.largest_batch
         if ratio <= FARTHEST:
@@ -441,14 +432,13 @@ def fit_epochs(rows: Sequence[EpochRow], *, noise: NoiseScale | None = None) -> 
         critical = Prediction(value=value, low=low, high=high, ratio=value / largest)
     return EpochCurve(
         critical_batch=critical,
-        assumptions=_assumptions(rows, noise, by_noise=prior.by_noise, repeated=bool(repeated)),
+        assumptions=tuple(_assumptions(rows, noise, by_noise=prior.by_noise, repeated=repeated)),
         largest_batch=largest,
         _posterior=posterior,
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Prior:
+class _Prior(NamedTuple):
     """Of log Bc: a normal, or with `least` all that lies above."""
 
     centre: float
@@ -458,18 +448,18 @@ class _Prior:
 
 
 def _critical_prior(largest: int, noise: NoiseScale | None) -> _Prior:
-    chosen = _Prior(centre=math.log(_REACH * largest), spread=_REACH_SPREAD)
+    centre = math.log(_REACH * largest)
     if noise is None or (noise.low <= 0 if noise.value is None else noise.value <= 0):
-        return chosen
+        return _Prior(centre, _REACH_SPREAD)
     if noise.value is None:
         # A critical batch far above those measured is possible then: the bell must reach there.
-        centre = max(chosen.centre, math.log(noise.low))
-        return replace(chosen, centre=centre, least=math.log(noise.low), by_noise=True)
+        least = math.log(noise.low)
+        return _Prior(max(centre, least), _REACH_SPREAD, least, by_noise=True)
     centre = math.log(noise.value)
     sides = [centre - math.log(noise.low)] if noise.low > 0 else []
     sides += [] if noise.high is None else [math.log(noise.high) - centre]
     half = max(sides, default=0.0)
-    return _Prior(centre=centre, spread=math.hypot(_NOISE_SPREAD, half / NORMAL_90), by_noise=True)
+    return _Prior(centre, math.hypot(_NOISE_SPREAD, half / NORMAL_90), by_noise=True)
 
 
 class _Posterior:
@@ -545,36 +535,36 @@ def _as_point(bound: EpochRow, spread: float, posterior: _Posterior) -> list[Poi
     left = variance * (1.0 - min(shrink, 1.0 - 1e-6))
     own = 1.0 / (1.0 / left - 1.0 / variance)
     place = own * (moved / left - centre / variance)
-    return [Point(global_batch=bound.global_batch, log_epochs=place, variance=own)]
+    return [Point(bound.global_batch, place, own)]
 
 
 def _assumptions(
-    rows: Sequence[EpochRow], noise: NoiseScale | None, *, by_noise: bool, repeated: bool
-) -> tuple[str, ...]:
-    sentences = [_RECIPE]
+    rows: Sequence[EpochRow],
+    noise: NoiseScale | None,
+    *,
+    by_noise: bool,
+    repeated: Sequence[object],
+) -> Iterator[str]:
+    yield _RECIPE
     batches = {row.global_batch for row in rows}
     if len(batches) == 1:
-        sentences.append(
+        how = "was not measured, and the interval spans what is usual elsewhere."
+        yield (
             f"Only global batch {batches.pop()} was trained to the target: how epochs grow with "
-            + (
-                "the batch comes from the gradient noise scale alone."
-                if by_noise
-                else "the batch was not measured, and the interval spans what is usual elsewhere."
-            )
+            f"the batch {'comes from the gradient noise scale alone.' if by_noise else how}"
         )
     if by_noise and noise is not None:
         known = f"above {number(noise.low)}" if noise.value is None else number(noise.value)
-        sentences.append(
+        yield (
             f"The critical batch is the gradient noise scale ({known} samples) within a factor of "
             "about 3, before measured epochs say more."
         )
     elif noise is not None:
-        sentences.append("The gradient noise scale came out as 0 and was not used.")
+        yield "The gradient noise scale came out as 0 and was not used."
     if not repeated:
-        sentences.append("No batch was run twice: runs are taken to spread by 5 %.")
+        yield "No batch was run twice: runs are taken to spread by 5 %."
     if cut := sum(not row.reached for row in rows):
-        sentences.append(f"{plural(cut, 'run')} ended before the target and count as lower bounds.")
-    return tuple(sentences)
+        yield f"{plural(cut, 'run')} ended before the target and count as lower bounds."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -592,27 +582,26 @@ def schedule_of(launches: Iterable[Launch]) -> Schedule:
     Rates that the recorder or the script recorded count more than a factor called `decay`. A launch
     that was ended early has seen the beginning of its schedule only, and does not count.
     """
-    found = [_schedule(launch) for launch in launches if launch.outcome == "ok"]
-    unknown = Schedule(kind="unknown", detail="no learning rate was recorded")
+    found: dict[ScheduleKind, str] = {}
+    for launch in launches:
+        if launch.outcome != "ok":
+            continue
+        decay = dict(launch.cell.params).get("decay")
+        if rates := _rates(launch):
+            largest, last = max(rates), rates[-1]
+            if last < _FALLEN * largest:
+                said = f"the learning rate fell from {largest:g} to {last:g}"
+                found.setdefault("decaying", said)
+            else:
+                found.setdefault("constant", f"the learning rate stayed at {last:g}")
+        elif decay == "constant":
+            found.setdefault("constant", "the rate is constant (decay=constant)")
+        elif decay in DECAYS:
+            found.setdefault("decaying", f"the learning rate decays (decay={decay})")
     for kind in ("decaying", "constant"):
-        if alike := [one for one in found if one is not None and one.kind == kind]:
-            return alike[0]
-    return unknown
-
-
-def _schedule(launch: Launch) -> Schedule | None:
-    if rates := _rates(launch):
-        largest, last = max(rates), rates[-1]
-        if last < _FALLEN * largest:
-            detail = f"the learning rate fell from {largest:g} to {last:g}"
-            return Schedule(kind="decaying", detail=detail)
-        return Schedule(kind="constant", detail=f"the learning rate stayed at {last:g}")
-    decay = dict(launch.cell.params).get("decay")
-    if decay not in DECAYS:
-        return None
-    if decay == "constant":
-        return Schedule(kind="constant", detail="the rate is constant (decay=constant)")
-    return Schedule(kind="decaying", detail=f"the learning rate decays (decay={decay})")
+        if kind in found:
+            return Schedule(kind=kind, detail=found[kind])
+    return Schedule(kind="unknown", detail="no learning rate was recorded")
 
 
 def _rates(launch: Launch) -> list[float]:
@@ -629,15 +618,7 @@ def _rates(launch: Launch) -> list[float]:
     return []
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NotProjectable:
-    """Why a question has no answer from these runs."""
-
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Reference:
+class _Reference(NamedTuple):
     """A metric by epochs done, of runs of one batch that differ in their seeds only."""
 
     global_batch: int
@@ -658,8 +639,10 @@ def metric_after(
     runs: Mapping[int, Sequence[Series]],
     fit: EpochCurve,
     schedule: Schedule,
-) -> Prediction | NotProjectable:
+) -> Prediction | str:
     """Return a metric after so many epochs at a global batch that nobody has trained with.
+
+    Or say why these runs do not tell.
 
     Args:
         epochs: of the run in question.
@@ -670,19 +653,16 @@ def metric_after(
         schedule: what the measured runs did with the learning rate.
     """
     if schedule.kind == "decaying":
-        return NotProjectable(
-            reason=f"Not projectable from this run: {schedule.detail}, and a point inside of a "
+        return (
+            f"Not projectable from this run: {schedule.detail}, and a point inside of a "
             "decaying schedule is not the end of a shorter one. Train with a constant rate, or "
             "with a schedule for each batch."
         )
-    references = [
-        _Reference(global_batch=batch, seeds=distinct)
-        for batch, seeds in runs.items()
-        if (distinct := _distinct(seeds))
-    ]
+    distinct = ((batch, _distinct(seeds)) for batch, seeds in runs.items())
+    references = [_Reference(batch, seeds) for batch, seeds in distinct if seeds]
     if not references:
-        return NotProjectable(
-            reason="Not projectable from this run: no metric was recorded by epoch. Record it with "
+        return (
+            "Not projectable from this run: no metric was recorded by epoch. Record it with "
             "farandole.record(val_accuracy=..., epoch=...)."
         )
     places = [(one, _equal_epochs(one, fit, global_batch, epochs)) for one in references]
@@ -696,7 +676,18 @@ def metric_after(
         found = _read_curve(nearest, at, ratio)
         if math.isfinite(found.low) and math.isfinite(found.high):
             return found
-    return NotProjectable(reason=_outside(nearest, at, global_batch, epochs))
+    about = f"{at.low:.2g} to {at.high:.2g}" if inside else f"about {at.value:.2g}"
+    early = at.value < nearest.begin or (inside and at.low < nearest.begin)
+    advice = (
+        "Record it more often, or ask for more epochs."
+        if early
+        else "Train longer, or ask for fewer epochs."
+    )
+    return (
+        f"Not projectable from this run: {epochs:g} epochs at global batch {global_batch} are "
+        f"worth {about} at {nearest.global_batch}, and the metric was recorded from epoch "
+        f"{nearest.begin:g} to {nearest.end:g} there. {advice}"
+    )
 
 
 def _equal_epochs(
@@ -776,16 +767,3 @@ def _distinct(seeds: Sequence[Series]) -> tuple[Series, ...]:
             times_s=tuple(series.times_s[place] for place in finite),
         )
     return tuple(found.values())
-
-
-def _outside(runs: _Reference, at: Prediction, global_batch: int, epochs: float) -> str:
-    inside = runs.begin <= at.value <= runs.end
-    about = f"{at.low:.2g} to {at.high:.2g}" if inside else f"about {at.value:.2g}"
-    worth = (
-        f"Not projectable from this run: {epochs:g} epochs at global batch {global_batch} are "
-        f"worth {about} at {runs.global_batch}, and the metric was recorded from epoch "
-        f"{runs.begin:g} to {runs.end:g} there."
-    )
-    if at.value < runs.begin or (inside and at.low < runs.begin):
-        return f"{worth} Record it more often, or ask for more epochs."
-    return f"{worth} Train longer, or ask for fewer epochs."

@@ -7,8 +7,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from statistics import median
 from typing import Literal
 
@@ -19,7 +20,6 @@ from farandole.model.communication import payload_bytes, quiet
 from farandole.model.curves import Curve, CurvePoint, group_of
 from farandole.model.measured import (
     Measured,
-    Pace,
     common_unit,
     dataset_size,
     measure,
@@ -30,7 +30,6 @@ from farandole.model.metrics import Series
 from farandole.model.projection import intervals
 from farandole.model.projection.allreduce import usable
 from farandole.model.projection.epochs import (
-    NotProjectable,
     choose_goal,
     epoch_rows,
     fit_epochs,
@@ -43,15 +42,14 @@ from farandole.model.projection.intervals import Prediction
 from farandole.model.projection.question import Cluster, LinkSpeed, Offer, Question, default_links
 from farandole.model.projection.replay import (
     Change,
-    ReplayFit,
+    Replay,
     computing_contention,
-    fit_replay,
+    gather_replay,
     input_rate,
-    replay_inputs,
     times_gradients,
 )
-from farandole.model.projection.steps import StepFit, StepRow, fit_steps, weigh
-from farandole.model.statistics import NORMAL_90, PROJECTION_CONFIDENCE, geometric_mean
+from farandole.model.projection.steps import StepFit, StepRow, fit_steps
+from farandole.model.statistics import PROJECTION_CONFIDENCE, geometric_mean
 from farandole.study.records import Apart, Study
 
 Limit = Literal["compute", "communication", "input", "epochs", "fixed_cost"]
@@ -59,8 +57,6 @@ Limit = Literal["compute", "communication", "input", "epochs", "fixed_cost"]
 _FACTORS = ("device", "transport", "threads", "batch", "hosts")
 # Times and throughput of one row differ by warm-up or validation, not by this: ms for s is 1,000.
 _OTHER_UNITS = 10.0
-# A few counts say little of forms and of the replay: neither goes below this.
-_LEAST_WEIGHT = 0.2
 # Share of the time that something must take to be called the limit in place of computing.
 _NOTABLE = 0.1
 
@@ -75,7 +71,7 @@ class FixedCost:
     """Validation, checkpoints and whatever else lies between epochs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class StudyData:
     """Measured step times with what is known around them."""
 
@@ -97,7 +93,7 @@ class StudyData:
     apart: tuple[Apart, ...] = ()
     """What workers of these cells took each for itself, where nobody else disturbed them."""
 
-    @property
+    @cached_property
     def workers(self) -> tuple[int, ...]:
         """The counts that were measured."""
         return tuple(sorted({row.workers for row in self.rows}))
@@ -112,7 +108,7 @@ class StudyData:
         """Per worker (weak) or of all workers (strong); 1 where it is not known."""
         return self.curve.batch or 1
 
-    @property
+    @cached_property
     def crosses_hosts(self) -> bool:
         """Whether a network between hosts was measured."""
         return any(row.hosts > 1 for row in self.rows)
@@ -155,114 +151,104 @@ def collect(
     if curve.batch is None:
         # Rows of an unknown batch cannot stand beside others.
         counted = [found for found in counted if found.worker_batch is None]
-    for found in counted:
-        _check_units(found)
-    timing = _Timing(counted, unit, study.spec)
-    rows = tuple(
-        StepRow(
-            workers=found.cell.workers,
-            hosts=found.cell.hosts,
-            batch=found.worker_batch or 1,
-            step_s=step_s,
-        )
-        for found in counted
-        for pace in found.paces
-        if (step_s := timing.step_s(found, pace)) is not None
-    )
-    if not rows:
+    _check_units(counted)
+    timing = _timing(counted, unit, study.spec)
+    if not timing.rows:
         raise UsageError("There is nothing to project from: no launch of this study has a time.")
-    assumptions = list(timing.assumptions)
     if curve.scaling == "strong":
-        assumptions.append(
+        timing.assumptions.append(
             f"The global batch stays {curve.batch}: each worker's part of it shrinks."
         )
     return StudyData(
-        rows=rows,
+        rows=tuple(timing.rows),
         cells=tuple(counted),
         curve=curve,
         samples=timing.samples,
         steps_known=timing.steps_known,
-        unit="samples/s" if timing.in_samples else "epochs/s",
+        unit=timing.unit,
         host_size=_host_size(counted, study.machine),
         fixed_costs=_fixed_costs(counted, info),
-        assumptions=tuple(assumptions),
+        assumptions=tuple(timing.assumptions),
         apart=tuple(one for one in quiet(study.apart) if group_of(one.cell) == group),
     )
 
 
+@dataclass(slots=True)
 class _Timing:
-    """How the figures of launches become times of a step."""
+    """The steps of launches, and how their figures became times."""
 
-    def __init__(self, cells: Sequence[Measured], unit: str, spec: Mapping[str, object]) -> None:
-        sizes = [size for c in cells for one in c.launches if (size := dataset_size(one, spec))]
+    rows: list[StepRow]
+    samples: float | None
+    steps_known: bool
+    unit: str
+    assumptions: list[str]
+
+
+def _timing(cells: Sequence[Measured], unit: str, spec: Mapping[str, object]) -> _Timing:
+    """Turn the figures of launches, throughput in `unit`, into times of a step."""
+    sizes = [size for c in cells for one in c.launches if (size := dataset_size(one, spec))]
+    samples = float(sizes[0]) if sizes else None
+    assumptions = []
+    both = {"samples/s", "epochs/s"}
+    rates = [pace.rates for cell in cells for pace in cell.paces if both <= pace.rates.keys()]
+    if samples is None and rates:
         # Launches that have both throughput and epoch time tell the samples of an epoch.
-        per_epoch = [
-            pace.rates["samples/s"] / pace.rates["epochs/s"]
-            for cell in cells
-            for pace in cell.paces
-            if {"samples/s", "epochs/s"} <= pace.rates.keys()
-        ]
-        self._unit, self._spec = unit, spec
-        self.assumptions: list[str] = []
-        self.samples: float | None = float(sizes[0]) if sizes else None
-        if self.samples is None and per_epoch:
-            self.samples = median(per_epoch)
-            self.assumptions.append(
-                f"An epoch is taken to have {self.samples:,.0f} samples: what its time and the "
-                "throughput come to."
+        samples = median(each["samples/s"] / each["epochs/s"] for each in rates)
+        assumptions.append(
+            f"An epoch is taken to have {samples:,.0f} samples: what its time and the throughput "
+            "come to."
+        )
+    steps_known = all(found.batch for found in cells)
+    in_samples = unit == "samples/s" or (samples is not None and steps_known)
+    if unit == "batches/s" and not steps_known:
+        samples = None
+    if unit in ("epochs/s", "jobs/s"):
+        if not in_samples:
+            # Any number will do: it cancels when steps become epochs again.
+            samples, steps_known = float(cells[0].worker_batch or 1), False
+            assumptions.append(
+                "Steps are not known, only epochs: the number of samples or the batch is missing."
             )
-        self.steps_known = all(found.batch for found in cells)
-        self.in_samples = unit == "samples/s" or (self.samples is not None and self.steps_known)
-        if unit == "batches/s" and not self.steps_known:
-            self.in_samples, self.samples = False, None
-        if unit in ("epochs/s", "jobs/s"):
-            if self.samples is None or not self.steps_known:
-                # Any number will do: it cancels when steps become epochs again.
-                self.samples, self.steps_known = float(cells[0].worker_batch or 1), False
-                self.assumptions.append(
-                    "Steps are not known, only epochs: the number of samples or the batch is "
-                    "missing."
-                )
-            if unit == "jobs/s":
-                self.assumptions.append(
-                    "Only times of whole jobs are known: start-up is counted as training."
-                )
-
-    def step_s(self, found: Measured, pace: Pace) -> float | None:
-        """Return a launch's step time, or what stands for it."""
-        if pace.step_s is not None and self._unit in ("samples/s", "batches/s"):
-            return pace.step_s
-        global_batch = found.global_batch or found.cell.workers
-        rate = pace.rates.get(self._unit)
-        if rate is None:
-            return None
-        if self._unit == "samples/s":
-            return global_batch / rate
-        if self._unit == "batches/s":
-            return found.cell.workers / rate
-        epochs = 1.0
-        if self._unit == "jobs/s":
-            own = positive(pace.launch.figures.get("epochs"))
-            epochs = own or positive(self._spec.get("epochs")) or 1.0
-        assert self.samples is not None
-        return global_batch / (rate * epochs * self.samples)
+        if unit == "jobs/s":
+            assumptions.append(
+                "Only times of whole jobs are known: start-up is counted as training."
+            )
+    rows = []
+    for found in cells:
+        workers, global_batch = found.cell.workers, found.global_batch or found.cell.workers
+        for pace in found.paces:
+            step_s = pace.step_s if unit in ("samples/s", "batches/s") else None
+            if step_s is None and unit in pace.rates:
+                work: float = workers if unit == "batches/s" else global_batch
+                if unit in ("epochs/s", "jobs/s"):
+                    own = positive(pace.launch.figures.get("epochs"))
+                    epochs = own or positive(spec.get("epochs")) or 1.0
+                    work /= (epochs if unit == "jobs/s" else 1.0) * (samples or 1.0)
+                step_s = work / pace.rates[unit]
+            if step_s is not None:
+                batch = found.worker_batch or 1
+                hosts = found.cell.hosts
+                rows.append(StepRow(workers=workers, hosts=hosts, batch=batch, step_s=step_s))
+    shown = "samples/s" if in_samples else "epochs/s"
+    return _Timing(rows, samples, steps_known, shown, assumptions)
 
 
-def _check_units(found: Measured) -> None:
+def _check_units(cells: Sequence[Measured]) -> None:
     """Refuse rows of a table whose step time and throughput cannot both be true."""
-    for pace in found.paces:
-        figures = pace.launch.figures
-        step_s, stated = (positive(figures.get(name)) for name in ("step_s", "throughput"))
-        if step_s is None or stated is None or found.batch is None:
-            continue
-        reckoned = found.batch * found.cell.workers / step_s
-        if not 1 / _OTHER_UNITS < reckoned / stated < _OTHER_UNITS:
-            raise UsageError(
-                f"{plural(found.cell.workers, 'worker')} of batch {found.batch} with steps of "
-                f"{seconds(step_s)} train {number(reckoned)} samples a second, but the table "
-                f"says {number(stated)}. Correct the units (step_s, step_ms; samples a second of "
-                "all workers together), and import it again."
-            )
+    for found in cells:
+        for pace in found.paces:
+            figures = pace.launch.figures
+            step_s, stated = (positive(figures.get(name)) for name in ("step_s", "throughput"))
+            if step_s is None or stated is None or found.batch is None:
+                continue
+            reckoned = found.batch * found.cell.workers / step_s
+            if not 1 / _OTHER_UNITS < reckoned / stated < _OTHER_UNITS:
+                raise UsageError(
+                    f"{plural(found.cell.workers, 'worker')} of batch {found.batch} with steps of "
+                    f"{seconds(step_s)} train {number(reckoned)} samples a second, but the table "
+                    f"says {number(stated)}. Correct the units (step_s, step_ms; samples a second "
+                    "of all workers together), and import it again."
+                )
 
 
 def _choose_curve(info: ScalingInfo, cells: Sequence[Measured], question: Question) -> Curve:
@@ -288,30 +274,27 @@ def _choose_curve(info: ScalingInfo, cells: Sequence[Measured], question: Questi
             f"{shown} was measured with {counts} workers, and no two counts at one batch. Measure "
             "two numbers of workers at one batch, or leave --only out."
         )
-    raise UsageError(f"No curve of this study has {shown}. {_choices(cells, only)}")
+    parts = []
+    for name, _ in only:
+        values = sorted({v for c in cells if (v := _factor(c, name)) is not None})
+        if not values:
+            names = sorted({*_FACTORS, *(n for c in cells for n, _ in c.cell.params)})
+            parts = [f"It has no factor {name}; choose from {', '.join(names)}."]
+            break
+        parts.append(f"{'There, ' if not parts else ''}{name} is {' or '.join(values)}")
+    raise UsageError(f"No curve of this study has {shown}. {', '.join(parts).rstrip('.')}.")
 
 
 def _has(found: Measured, only: Sequence[tuple[str, str]]) -> bool:
-    return all(value.lower() == (_value(found, name) or "").lower() for name, value in only)
+    return all(value.lower() == (_factor(found, name) or "").lower() for name, value in only)
 
 
-def _value(found: Measured, name: str) -> str | None:
+def _factor(found: Measured, name: str) -> str | None:
     if name == "batch":
         return None if found.worker_batch is None else str(found.batch)
     if name in _FACTORS:
         return str(getattr(found.cell, name))
     return dict(found.cell.params).get(name)
-
-
-def _choices(cells: Sequence[Measured], only: Sequence[tuple[str, str]]) -> str:
-    parts = []
-    for name, _ in only:
-        values = sorted({v for c in cells if (v := _value(c, name)) is not None})
-        if not values:
-            names = sorted({*_FACTORS, *(n for c in cells for n, _ in c.cell.params)})
-            return f"It has no factor {name}; choose from {', '.join(names)}."
-        parts.append(f"{name} is {' or '.join(values)}")
-    return f"There, {', '.join(parts)}."
 
 
 def _host_size(cells: Sequence[Measured], machine: Mapping[str, object]) -> int:
@@ -323,219 +306,108 @@ def _host_size(cells: Sequence[Measured], machine: Mapping[str, object]) -> int:
     if cell.device != "cpu":
         gpus = machine.get("gpus")
         return max(most, len(gpus) if isinstance(gpus, list | tuple) else 0)
-    cores = usable_cores(machine)
-    return max(most, int(cores // (cell.threads or 1)) if cores else 0)
+    return max(most, int((usable_cores(machine) or 0) // (cell.threads or 1)))
 
 
 def _fixed_costs(cells: Sequence[Measured], info: ScalingInfo) -> dict[int, FixedCost]:
     known = {found.cell for found in cells}
     found: dict[int, FixedCost] = {}
     for job in info.each("job"):
-        if job.cell not in known:
-            continue
-        if job.startup_s is not None:
+        if job.cell in known and job.startup_s is not None:
             between = (job.between_s or 0.0) / job.epochs if job.epochs else 0.0
             found[job.cell.workers] = FixedCost(once_s=job.startup_s, per_epoch_s=between)
-        elif job.fixed_s is not None and job.fixed_s > 0:
+        elif job.cell in known and job.fixed_s is not None and job.fixed_s > 0:
             # A table does not tell the two apart; below 0 it is a slip of the table.
             found[job.cell.workers] = FixedCost(once_s=job.fixed_s)
     return found
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DerivedFit:
-    """A StepFit made of others, or of a rule."""
-
-    forms: tuple[tuple[str, float], ...]
-    assumptions: tuple[str, ...]
-    at: Callable[[int, int, int], Prediction]
-
-
-def one_count(rows: Sequence[StepRow]) -> StepFit:
-    """Give bounds where one number of workers was measured: no gain, and linear speedup."""
-    measured = rows[0].workers
-    step_s = geometric_mean([row.step_s for row in rows]).value
-    batch = geometric_mean([float(row.batch) for row in rows]).value
-
-    def at(workers: int, hosts: int, at_batch: int) -> Prediction:
-        ratio = workers / measured
-        own_s = step_s * at_batch / batch
-        low, high = sorted((own_s, own_s * ratio))
-        return Prediction(
-            value=math.sqrt(low * high), low=low, high=high, ratio=ratio, indicative=ratio != 1
-        )
-
-    return DerivedFit(
-        forms=(("bounds", 1.0),),
-        assumptions=(
-            f"Only {plural(measured, 'worker')} were measured: others give between no gain and a "
-            "linear speedup. A second count would tell.",
-        ),
-        at=at,
-    )
-
-
-def accumulate(fit: StepFit, passes: int) -> StepFit:
-    """Take several backward passes per step: all but the last have nothing to send."""
-
-    def at(workers: int, hosts: int, batch: int) -> Prediction:
-        whole = fit.at(workers, hosts, batch)
-        alone = fit.at(1, 1, batch).value
-        return whole.scaled(1 + (passes - 1) * alone / whole.value)
-
-    return DerivedFit(forms=fit.forms, assumptions=fit.assumptions, at=at)
-
-
-def pool(fits: Sequence[tuple[StepFit, float]]) -> StepFit:
-    """Weight several fits: what they differ by widens the interval.
-
-    Where one of them gives bounds only, the widest of all are those of the whole.
-    """
-
-    def at(workers: int, hosts: int, batch: int) -> Prediction:
-        found = [(fit.at(workers, hosts, batch), weight) for fit, weight in fits]
-        centre = math.fsum(weight * math.log(one.value) for one, weight in found)
-        low, high = min(one.low for one, _ in found), max(one.high for one, _ in found)
-        indicative = any(one.indicative for one, _ in found)
-        if not indicative:
-            between = math.fsum(w * (math.log(one.value) - centre) ** 2 for one, w in found)
-            down = math.fsum(w * math.log(one.value / one.low) ** 2 for one, w in found)
-            up = math.fsum(w * math.log(one.high / one.value) ** 2 for one, w in found)
-            low = math.exp(centre - math.sqrt(down + NORMAL_90**2 * between))
-            high = math.exp(centre + math.sqrt(up + NORMAL_90**2 * between))
-        return Prediction(
-            value=math.exp(centre),
-            low=low,
-            high=high,
-            ratio=max(one.ratio for one, _ in found),
-            indicative=indicative,
-        )
-
-    forms = [(name, weight * own) for fit, weight in fits for name, own in fit.forms]
-    return DerivedFit(
-        forms=tuple(sorted(forms, key=lambda pair: -pair[1])),
-        assumptions=tuple(dict.fromkeys(said for fit, _ in fits for said in fit.assumptions)),
-        at=at,
-    )
-
-
-def apply_change(fit: StepFit, before: StepFit, after: StepFit) -> StepFit:
-    """Do steps otherwise: as much longer as a replay says, of steps as they were measured."""
-
-    def at(workers: int, hosts: int, batch: int) -> Prediction:
-        was, is_now = (one.at(workers, hosts, batch).value for one in (before, after))
-        return fit.at(workers, hosts, batch).scaled(is_now / was)
-
-    source = "What a change brings is taken from the replay of steps, bucket by bucket."
-    return DerivedFit(forms=fit.forms, assumptions=(*fit.assumptions, source), at=at)
-
-
-def replay_weight(forms_error: float, replay_error: float | None) -> float:
-    """Return the weight of a replay beside forms, by the errors on counts that were left out."""
-    if replay_error is None:
-        return 0.5
-    _, share = weigh([forms_error, replay_error])
-    return min(max(share, _LEAST_WEIGHT), 1 - _LEAST_WEIGHT)
-
-
 class StepTimes:
     """Step times of any setting: one fit per link between hosts, changes of the question applied.
 
-    Rows alone are fitted by forms, and so are rows across hosts, whose network no calibration
-    knows. Where a study of one host recorded when gradients were ready, a replay counts beside all
-    forms together, the more the less it erred on counts that were left out; it is alone where there
-    is one number of workers. Without it, one number gives bounds.
+    Rows across hosts, whose network no calibration knows, are fitted by closed forms. Where a study
+    of one host recorded when gradients were ready, a replay competes with them; it is alone where
+    there is one number of workers. Without it, one number gives bounds.
     """
 
     def __init__(self, study: Study, data: StudyData, question: Question) -> None:
         self._study, self._data, self._question = study, data, question
         sizes = (payload_bytes(found, study.spec) for found in data.cells)
         self._gradient_bytes = next((size for size in sizes if size), None)
-        self._fits: dict[LinkSpeed | None, StepFit] = {}
-        self._crossed: set[LinkSpeed | None] = set()
+        self._fits: dict[LinkSpeed | None, tuple[StepFit | None, Replay | None]] = {}
+        self._crossed: dict[LinkSpeed | None, None] = {}
         self._known: dict[tuple[LinkSpeed | None, int, int, int], Prediction] = {}
-        # One host needs no fit of its own: that of the first link shown will do. But without a
-        # calibration a replay would take that link for what connects the workers of a host: forms
-        # alone are fitted then, unless the question needs a replay.
-        guessed = times_gradients(data.cells) and not usable(study.link.allreduce)
-        needed = question.changes_buckets or len(data.workers) == 1
-        self._inside: LinkSpeed | None = (*question.links, *default_links())[0]
-        if data.crosses_hosts or (guessed and not needed):
-            self._inside = None
-
-    def fit(self, link: LinkSpeed | None) -> StepFit:
-        """Return the fit for a link between hosts.
-
-        Raises:
-            UsageError: the question needs what was not recorded.
-        """
-        if link not in self._fits:
-            self._fits[link] = self._fit(link)
-        return self._fits[link]
-
-    def _fit(self, link: LinkSpeed | None) -> StepFit:
-        data, question = self._data, self._question
-        changes = Change(
+        self._change = Change(
             bucket_bytes=question.bucket_bytes,
             half_precision=question.fp16,
             accumulation=question.accumulate,
         )
-        replayed = self._replay(link)
-        if replayed is None and question.changes_buckets:
+        # One host needs no fit of its own: that of the first link shown will do. But without a
+        # calibration a replay would take that link for what connects the workers of a host: closed
+        # forms alone are fitted then, unless the question needs a replay.
+        guessed = times_gradients(data.cells) and not usable(study.link.allreduce)
+        self._needs_link = question.changes_buckets or len(data.workers) == 1
+        self._inside: LinkSpeed | None = (*question.links, *default_links())[0]
+        if data.crosses_hosts or (guessed and not self._needs_link):
+            self._inside = None
+
+    def _fit(self, link: LinkSpeed | None) -> tuple[StepFit | None, Replay | None]:
+        """Return the fit for a link between hosts, if any; and the replay in it, if any."""
+        if link in self._fits:
+            return self._fits[link]
+        data, question = self._data, self._question
+        played = None
+        if not data.crosses_hosts:  # what was calibrated is the memory of one host
+            played = gather_replay(data.cells, self._study.link, link=link, apart=data.apart)
+        if played is None and question.changes_buckets:
             flag = "--fp16" if question.bucket_bytes is None else "--bucket-size"
             raise UsageError(
                 f"{flag} needs to know when gradients are ready, and this study did not record "
                 "that, or nothing tells of a network: study the script with this version of "
                 "Farandole and with 2 workers or more, or leave the flag out."
             )
-        if len(data.workers) == 1:
-            return one_count(data.rows) if replayed is None else replayed.with_change(changes)
-        contention = computing_contention(data.apart)
-        forms = fit_steps(
-            data.rows,
-            link=link,
-            gradient_bytes=self._gradient_bytes,
-            contention=None if contention is None else contention.at,
-        )
-        if replayed is None:
-            passes = question.accumulate
-            return accumulate(forms, passes) if passes > 1 else forms
-        share = replay_weight(forms.error, replayed.error)
-        pooled = pool([(forms, 1 - share), (replayed, share)])
-        if changes == Change():
-            return pooled
-        return apply_change(pooled, replayed, replayed.with_change(changes))
-
-    def _replay(self, link: LinkSpeed | None) -> ReplayFit | None:
-        data = self._data
-        if data.crosses_hosts:
-            return None  # what was calibrated is the memory of one host
-        inputs = replay_inputs(data.cells, self._study.link, link=link, apart=data.apart)
-        return None if inputs is None else fit_replay(inputs, data.rows)
+        fitted = None
+        if played is not None or len(data.workers) > 1:
+            contention = computing_contention(data.apart)
+            fitted = fit_steps(
+                data.rows,
+                link=link,
+                gradient_bytes=self._gradient_bytes,
+                contention=None if contention is None else contention.at,
+                replays=() if played is None else played.forms(),
+                assumptions=() if played is None else played.assumptions,
+            )
+        self._fits[link] = fitted, played
+        return self._fits[link]
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What all fits so far took for granted; of links only where one was crossed."""
-        crossed = [link for link in self._fits if link in self._crossed]
-        if not crossed:
-            said = self.fit(self._inside).assumptions
-            if self._question.changes_buckets or len(self._data.workers) == 1:
-                return said  # these cannot do without a link
-            # What holds with any link and without one has nothing to do with links.
-            always = self.fit(default_links()[0] if self._inside is None else None).assumptions
-            return tuple(one for one in said if one in always)
         # What fits say of each link alike is said once for all.
         names: dict[str, list[str]] = {}
-        for link in crossed:
+        for link in self._crossed or (self._inside,):
             name = link.name if link else ""
-            for one in self.fit(link).assumptions:
-                names.setdefault(one.replace(name, "{link}") if name else one, []).append(name)
+            fitted, played = self._fit(link)
+            for said in fitted.assumptions if fitted else ():
+                if self._crossed or self._needs_link or not said.of_link:
+                    text = said.text.replace(name, "{link}") if name else said.text
+                    names.setdefault(text, []).append(name)
+            if played is None and fitted is None:
+                names[
+                    f"Only {plural(self._data.workers[0], 'worker')} were measured: others give "
+                    "between no gain and a linear speedup. A second count would tell."
+                ] = []
+            elif played is not None and len(self._data.workers) > 1 and self._change != Change():
+                names[
+                    "What a change brings is taken from the replay of steps, bucket by bucket."
+                ] = []
         return tuple(said.replace("{link}", ", ".join(each)) for said, each in names.items())
 
     @property
     def forms(self) -> tuple[tuple[str, float], ...]:
         """The forms of the first fit, with their weights."""
-        return next((fit.forms for fit in self._fits.values()), ())
+        fitted = next((fitted for fitted, _ in self._fits.values()), None)
+        return (("bounds", 1.0),) if fitted is None else fitted.forms
 
     def alone_s(self, setting: Cluster, batch: int) -> float:
         """Return what a worker computes in a step when nobody else is there."""
@@ -554,13 +426,32 @@ class StepTimes:
         return whole.scaled(1 - alone * (1 - 1 / setting.speed) / whole.value)
 
     def _at(self, link: LinkSpeed | None, workers: int, hosts: int, batch: int) -> Prediction:
-        # A fit may draw hundreds of times for one figure.
-        key = (link, workers, hosts, batch)
+        place = workers, hosts, batch
         if hosts > 1:
-            self._crossed.add(link)
-        if key not in self._known:
-            self._known[key] = self.fit(link).at(workers, hosts, batch)
-        return self._known[key]
+            self._crossed[link] = None
+        key = (link, *place)
+        if key in self._known:
+            return self._known[key]
+        fitted, played = self._fit(link)
+        if fitted is None:
+            # No gain, and linear speedup.
+            ratio = workers / self._data.rows[0].workers
+            per_sample = [row.step_s / row.batch for row in self._data.rows]
+            step_s = geometric_mean(per_sample).value * batch
+            low, high = sorted((step_s, step_s * ratio))
+            middle, far = math.sqrt(low * high), ratio != 1
+            found = Prediction(value=middle, low=low, high=high, ratio=ratio, indicative=far)
+        else:
+            found = fitted.at(*place)
+            if played is not None and self._change != Change():
+                # As much longer as the replay says, of steps as they were measured.
+                found = found.scaled(played.ratio(fitted, place, self._change))
+            elif self._change.accumulation > 1:
+                # All passes but the last have nothing to send.
+                alone_s = fitted.at(1, 1, batch).value
+                found = found.scaled(1 + (self._change.accumulation - 1) * alone_s / found.value)
+        self._known[key] = found
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -631,47 +522,52 @@ class Projector:
         self.schedule = schedule_of(launch for found in data.cells for launch in found.launches)
         self.known_batches: frozenset[int] | None = None
         """Global batches whose epochs can be told; None: any."""
-        unknown = data.curve.batch is None
-        if self.epochs is not None and (self.schedule.kind == "decaying" or unknown):
+        if self.epochs and (self.schedule.kind == "decaying" or data.curve.batch is None):
             self.known_batches = frozenset(r.global_batch for r in self.epoch_rows if r.reached)
-        self._runs = self._metric_runs(info)
+        # Curves of the metric to project, by global batch.
+        metric = self.goal.metric if self.goal and self.goal.metric else info.main_metric
+        self._runs: dict[int, list[Series]] = {}
+        for found, series in series_of(data.cells, metric) if metric and self.epochs else ():
+            # One value is no curve to read.
+            if len(series.epochs) > 1:
+                self._runs.setdefault(global_batch_of(found), []).append(series)
+        self.metric = metric if self._runs else None
+        self.why_no_metric = ""
         self.steps = StepTimes(study, data, question)
         self.input = input_rate(data.apart, data.rows)
-        self.why_no_metric = ""
         self.rows: dict[Cluster, ProjectionRow] = {}
         """All that were projected so far."""
-        self._check_times()
-        # Of the fewest measured workers.
-        fewest, batch = data.workers[0], data.batch_of(data.workers[0])
-        rows = [row for row in data.rows if row.workers == fewest]
-        times = [row.step_s for row in rows if row.batch == batch] or [r.step_s for r in rows]
-        self._base_throughput = data.throughput(geometric_mean(times).value, batch * fewest)
-
-    def _metric_runs(self, info: ScalingInfo) -> dict[int, list[Series]]:
-        """Name the metric to project, and return its curves by global batch."""
-        metric = self.goal.metric if self.goal and self.goal.metric else info.main_metric
-        runs: dict[int, list[Series]] = {}
-        if metric is not None and self.epochs is not None:
-            for found, series in series_of(self.data.cells, metric):
-                # One value is no curve to read.
-                if len(series.epochs) > 1:
-                    runs.setdefault(global_batch_of(found), []).append(series)
-        self.metric = metric if runs else None
-        return runs
-
-    def _check_times(self) -> None:
-        question = self.question
         for flag, given in (
             ("--deadline", question.deadline_s),
             ("--budget", question.budget),
             ("--fleet", question.fleet),
         ):
-            if given is not None and (self.goal is None or self.data.samples is None):
+            if given is not None and (self.goal is None or data.samples is None):
                 raise UsageError(
                     f"{flag} needs times, and this study knows neither the time of an epoch nor "
                     "how many samples one has. Import a table with a column dataset_size or "
                     f"epoch_s, or leave {flag} out."
                 )
+        fewest = data.workers[0]
+        self._base_throughput = fewest * self._worker_throughput(fewest)
+
+    def _ideal(self, setting: Cluster) -> float:
+        """Return what one worker brings at best: as much as one of the most measured ones.
+
+        Workers on emptier hosts than those, or fewer than those, as much as any measured ones.
+        """
+        most = self.data.workers[-1]
+        local = min(math.ceil(most / row.hosts) for row in self.data.rows if row.workers == most)
+        alike = setting.workers > most and math.ceil(setting.workers / setting.hosts) >= local
+        counts = (most,) if alike else self.data.workers
+        return max(map(self._worker_throughput, counts)) * setting.speed
+
+    def _worker_throughput(self, workers: int) -> float:
+        """Return what one of so many measured workers brings, at the study's batch."""
+        data, batch = self.data, self.data.batch_of(workers)
+        rows = [row for row in data.rows if row.workers == workers]
+        times_s = [row.step_s for row in rows if row.batch == batch] or [r.step_s for r in rows]
+        return data.throughput(geometric_mean(times_s).value, batch)
 
     def needs_link(self, workers: int, per_host: int) -> bool:
         """Tell whether these workers are on more hosts than were measured."""
@@ -744,9 +640,14 @@ class Projector:
             UsageError: when there are more workers than samples in the global batch.
         """
         if setting not in self.rows:
-            passes = self.question.accumulate
-            batch = self._batch(setting.workers)
+            passes, batch = self.question.accumulate, self._batch(setting.workers)
             step = self.steps.step_s(setting, batch)
+            # Nothing is promised that is better than ideal: linear from the most measured, or, of
+            # another batch, what a worker computes by itself.
+            ideal_s = self.steps.alone_s(setting, batch)
+            if passes == 1 and batch == self.data.batch_of(setting.workers):
+                ideal_s = self.data.throughput(1.0, batch) / self._ideal(setting)
+            step = step.at_least(ideal_s)
             loading_s = 0.0
             if self.input is not None:
                 # On a host like the measured one.
@@ -771,31 +672,45 @@ class Projector:
     def _row(
         self, setting: Cluster, batch: int, passes: int, step: Prediction, starved_s: float
     ) -> ProjectionRow:
-        data = self.data
+        data, workers = self.data, setting.workers
         is_measured = setting.measured_hosts is not None
-        global_batch = batch * setting.workers * passes
+        global_batch = batch * workers * passes
         throughput = step.inverted(data.throughput(1.0, global_batch))
         steps = None if data.samples is None else data.samples / global_batch
         epoch = None if steps is None else step.scaled(steps)
         epochs = self._epochs(global_batch, is_measured=is_measured) if epoch else None
-        fixed = self._fixed_cost(setting.workers)
+        fixed = FixedCost()
+        if data.fixed_costs and self.goal is not None and self.goal.kind != "epoch":
+            # Of the most workers where none is of so many. One epoch has no job around it.
+            fixed = data.fixed_costs.get(workers) or data.fixed_costs[max(data.fixed_costs)]
         time = cost = None
         if epoch is not None and epochs is not None:
             each = epoch.shifted(fixed.per_epoch_s)
             time = intervals.product(each, epochs).shifted(fixed.once_s)
-            if setting.cost_per_s is not None:
-                cost = time.scaled(setting.cost_per_s)
+            cost = time.scaled(setting.cost_per_s) if setting.cost_per_s is not None else None
         alone = self.steps.alone_s(setting, batch) * passes / self.question.accumulate
         fed_s = step.value - starved_s
-        split = {"compute": min(fed_s, alone), "communication": max(0.0, fed_s - alone)}
+        parts = {"compute": min(fed_s, alone), "communication": max(0.0, fed_s - alone)}
         if starved_s > 0:
-            split["input"] = starved_s
-        parts = self._parts(fixed, split, epochs, time, steps)
-        others = {name: share for name, share in parts.items() if name != "compute"}
-        limit = max(others, key=lambda other: others[other])
+            parts["input"] = starved_s
+        whole_s = step.value
+        if time is not None and epochs is not None and steps is not None:
+            # Computing for the epochs of the smallest batch, and what comes on top.
+            fewest = epochs.value
+            if self.epochs is not None:
+                smallest = min(row.global_batch for row in self.epoch_rows)
+                fewest = min(fewest, self.epochs.at(smallest).value)
+            compute_s = steps * parts["compute"]
+            parts = {name: epochs.value * steps * part_s for name, part_s in parts.items()}
+            parts["compute"] = fewest * compute_s
+            parts["epochs"] = (epochs.value - fewest) * compute_s
+            parts["fixed_cost"] = fixed.once_s + epochs.value * fixed.per_epoch_s
+            whole_s = time.value
+        parts = {name: part_s / whole_s for name, part_s in parts.items()}
+        limit = max((name for name in parts if name != "compute"), key=parts.__getitem__)
         batch_known = data.curve.batch is not None or self.question.batch is not None
         return ProjectionRow(
-            workers=setting.workers,
+            workers=workers,
             hosts=setting.hosts,
             link=setting.link.name if setting.link else None,
             batch=batch if batch_known else None,
@@ -809,17 +724,9 @@ class Projector:
             time_s=time,
             cost=cost,
             metric=self._metric(global_batch),
-            limited_by=limit if others[limit] >= _NOTABLE else "compute",  # type: ignore[arg-type]
+            limited_by=limit if parts[limit] >= _NOTABLE else "compute",  # type: ignore[arg-type]
             parts=parts,
         )
-
-    def _fixed_cost(self, workers: int) -> FixedCost:
-        """Return what is no training; a goal of one epoch has no job around it."""
-        costs = self.data.fixed_costs
-        if not costs or self.goal is None or self.goal.kind == "epoch":
-            return FixedCost()
-        # Of the most workers where none is of so many.
-        return costs.get(workers) or costs[max(costs)]
 
     def _epochs(self, global_batch: int, *, is_measured: bool) -> Prediction | None:
         if self.goal is None:
@@ -846,31 +753,7 @@ class Projector:
             return None
         budget = min(series.epochs[-1] for runs in self._runs.values() for series in runs)
         found = metric_after(budget, global_batch, self._runs, self.epochs, self.schedule)
-        if isinstance(found, NotProjectable):
-            self.why_no_metric = self.why_no_metric or found.reason
+        if isinstance(found, str):
+            self.why_no_metric = self.why_no_metric or found
             return None
         return found
-
-    def _parts(
-        self,
-        fixed: FixedCost,
-        step: Mapping[str, float],
-        epochs: Prediction | None,
-        time: Prediction | None,
-        steps: float | None,
-    ) -> Mapping[str, float]:
-        """Split the time: computing for the epochs of the smallest batch, and what comes on top."""
-        if time is None or epochs is None or steps is None:
-            whole = math.fsum(step.values())
-            return {name: part_s / whole for name, part_s in step.items()}
-        fewest = epochs.value
-        if self.epochs is not None:
-            smallest = min(row.global_batch for row in self.epoch_rows)
-            fewest = min(fewest, self.epochs.at(smallest).value)
-        whole = time.value
-        each = {name: epochs.value * steps * part_s / whole for name, part_s in step.items()}
-        return each | {
-            "compute": fewest * steps * step["compute"] / whole,
-            "epochs": (epochs.value - fewest) * steps * step["compute"] / whole,
-            "fixed_cost": (fixed.once_s + epochs.value * fixed.per_epoch_s) / whole,
-        }

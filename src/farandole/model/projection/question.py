@@ -200,38 +200,37 @@ def parse_link(text: str) -> LinkSpeed:
     Raises:
         UsageError: It is neither; the message shows the form.
     """
+
+    def wrong(why: str) -> UsageError:
+        return UsageError(f"--link {text}{why}. {_LINK_FORM}")
+
     rate_text, comma, latency_text = (part.strip() for part in text.partition(","))
     if rate_text.lower() in _NAMED_LINKS:
         rate, latency = _NAMED_LINKS[rate_text.lower()]
     else:
-        rate = _bytes_per_s(rate_text, f"--link {text}")
+        match = _RATE.fullmatch(rate_text)
+        if match is None:
+            raise wrong(" is no link")
+        digits, prefix, unit = match.groups()
+        power = "kmgt".index(prefix.lower()) + 1
+        if unit.lower().startswith("bit") or (unit == "b" and prefix.isupper()):
+            scale = 1000.0**power / 8
+        elif unit.endswith("B"):
+            scale = (1024.0 if unit.lower() == "ib" else 1000.0) ** power
+        else:
+            raise UsageError(f"--link {text}: bits or bytes? {_LINK_FORM}")
+        rate = float(digits) * scale
+        if not 0 < rate <= _FASTEST_BYTES_PER_S:
+            raise wrong(f": no link moves {rate:.3g} bytes a second")
         latency = next(usual for limit, usual in _LATENCIES if rate <= limit)
     if comma:
         match = _LATENCY.fullmatch(latency_text)
         if match is None:
-            raise UsageError(f"--link {text}: {latency_text!r} is no latency. {_LINK_FORM}")
+            raise wrong(f": {latency_text!r} is no latency")
         latency = float(match[1]) * _LATENCY_S[match[2].lower()]
         if not 0 <= latency < _SLOWEST_S:
-            raise UsageError(f"--link {text}: no message takes {latency:g} s. {_LINK_FORM}")
+            raise wrong(f": no message takes {latency:g} s")
     return LinkSpeed(name=text.strip(), bytes_per_s=rate, latency_s=latency)
-
-
-def _bytes_per_s(text: str, whole: str) -> float:
-    match = _RATE.fullmatch(text)
-    if match is None:
-        raise UsageError(f"{whole} is no link. {_LINK_FORM}")
-    digits, prefix, unit = match.groups()
-    power = "kmgt".index(prefix.lower()) + 1
-    if unit.lower().startswith("bit") or (unit == "b" and prefix.isupper()):
-        scale = 1000.0**power / 8
-    elif unit.endswith("B"):
-        scale = (1024.0 if unit.lower() == "ib" else 1000.0) ** power
-    else:
-        raise UsageError(f"{whole}: bits or bytes? {_LINK_FORM}")
-    rate = float(digits) * scale
-    if not 0 < rate <= _FASTEST_BYTES_PER_S:
-        raise UsageError(f"{whole}: no link moves {rate:.3g} bytes a second. {_LINK_FORM}")
-    return rate
 
 
 def default_links() -> tuple[LinkSpeed, ...]:
@@ -249,14 +248,14 @@ def parse_price(text: str) -> Price:
     wrong = f"--price {text} is no price per hour above 0. Write {_PRICE_FORM}."
     if match is None:
         raise UsageError(wrong)
-    amount = parse_amount(match["amount"], wrong)
-    if match["who"] and not match["hour"]:
+    amount, who = parse_amount(match["amount"], wrong), (match["who"] or "").lower()
+    if who and not match["hour"]:
         raise UsageError(
-            f"--price {text} does not say for how long. Write {match['amount']}/"
-            f"{match['who'].lower()}-h for an hour."
+            f"--price {text} does not say for how long. Write {match['amount']}/{who}-h for an "
+            "hour."
         )
-    host = (match["who"] or "").lower() in ("host", "node")
-    return Price(amount=amount, per="host" if host else "worker", text=text.strip())
+    per: Literal["worker", "host"] = "host" if who in ("host", "node") else "worker"
+    return Price(amount=amount, per=per, text=text.strip())
 
 
 def parse_offer(line: str) -> Offer:
@@ -290,10 +289,9 @@ def parse_offer(line: str) -> Offer:
             raise wrong(f"{part!r} is {complaint}") from error
     if "workers" not in found:
         raise wrong("it does not say how many workers")
-    offer = Offer(name=name.strip(), text=rest.strip(), **found)
-    if offer.workers < 1 or offer.per_host == 0:
+    if found["workers"] < 1 or found.get("per_host") == 0:
         raise wrong("workers are counted from 1 up")
-    return offer
+    return Offer(name=name.strip(), text=rest.strip(), **found)
 
 
 def parse_only(texts: list[str]) -> tuple[tuple[str, str], ...]:
@@ -305,10 +303,10 @@ def parse_only(texts: list[str]) -> tuple[tuple[str, str], ...]:
     found = []
     for text in texts:
         for part in text.split(","):
-            name, equals, value = part.partition("=")
-            if not equals or not name.strip() or not value.strip():
+            name, _, value = map(str.strip, part.partition("="))
+            if not name or not value:
                 raise UsageError(f"--only {text} is not NAME=VALUE, as in --only device=V100.")
-            found.append((name.strip(), value.strip()))
+            found.append((name, value))
     return tuple(found)
 
 

@@ -14,11 +14,11 @@ that it makes on configurations (workers and hosts) that are left out of its fit
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,14 +41,20 @@ FORMS: Mapping[str, float] = {
     "ring": 0.4,
     "slowly growing ring": 0.4,
     "hierarchical ring": 0.4,
-    "crowded hierarchical ring": 0.4,
+    "crowded hierarchical ring": 0.5,
     "shared bus": 1.6,
-    "ring, nothing hidden": 0.6,
+    "ring, nothing hidden": 0.7,
     "tree, nothing hidden": 0.4,
     "cost per worker": 1.0,
     "growing cost per worker": 0.3,
 }
 """What each counts where all err alike: the one with most freedom less."""
+_SHARED = ("shared bus", "cost per worker", "growing cost per worker")
+# On public servers what few workers cost each other grows like a ring's cost where it is small, and
+# with each worker where it is large. These forms count as many times less as it is less than usual,
+# within limits; and where two counts of one host, four times apart, do not tell forms from each
+# other, as many times more as it is more.
+_USUAL_COST, _LEAST_COST, _MOST_COST = 0.12, 0.1, 5.0
 
 # Places in a vector of parameters; deviations of single batches follow.
 FIXED, PER_SAMPLE, JITTER = 0, 1, 2
@@ -75,7 +81,7 @@ _PER_WORKER = (math.log(0.005), 2.5)
 _PER_PAIR = (math.log(0.0003), 2.5)
 _GROWTH = (math.log(GROWTH), 0.5)
 # Between hosts, of inside of one.
-_SLOWER_BETWEEN = (math.log(5.0), 1.5)
+_SLOWER = (math.log(5.0), 1.5)
 # Three hosts or more, of two: libraries choose other ways for two.
 _MANY_HOSTS = (-0.15, 0.3)
 _SHARPNESS = (math.log(2.0), 0.7)
@@ -101,8 +107,6 @@ _DRIFT, _LOCAL_DRIFT = 0.07, 0.15
 # Fits to fewer settings (workers, hosts, batch) than these are calibrated apart.
 FEW_SETTINGS = 20
 _DRAWS = 100
-# Places at a time: draws of all of them are in memory at once.
-_AT_ONCE = 2000
 # The scale on which errors make weights: a fit that errs by so much more counts 1/e as much.
 _TEMPERATURE = 0.03
 # Differences between gains (log throughput by log workers) that are no noise.
@@ -134,22 +138,12 @@ class StepRow:
     """What of it training waited for gradients; None where nobody measured it."""
 
 
-class StepFit(Protocol):
-    """A model's step time as a function of workers, hosts and batch."""
+class Assumption(NamedTuple):
+    """What was not measured and had to be taken for granted, in a sentence."""
 
-    @property
-    def forms(self) -> tuple[tuple[str, float], ...]:
-        """Names of the forms and their weights, the heaviest first."""
-        ...
-
-    @property
-    def assumptions(self) -> tuple[str, ...]:
-        """In sentences: what was not measured and had to be taken for granted."""
-        ...
-
-    def at(self, workers: int, hosts: int, batch: int, /) -> Prediction:
-        """Return the seconds of a step."""
-        ...
+    text: str
+    of_link: bool = False
+    """Whether it matters only where a link between hosts is crossed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,10 +274,53 @@ def _descend(problem: Problem, parameters: Floats) -> tuple[Floats, float]:
     return parameters, value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What is known beside rows and parameters."""
+class Places(NamedTuple):
+    """Settings to give step times for, one value per row."""
 
+    workers: Floats
+    hosts: Floats
+    batch: Floats
+    local: Floats
+    """Workers that share a host."""
+
+    @classmethod
+    def of(cls, places: Iterable[Place]) -> Places:
+        """Spread workers evenly on their hosts."""
+        workers, hosts, batch = np.array(list(places), dtype=np.float64).T
+        return cls(workers, hosts, batch, np.ceil(workers / hosts))
+
+
+class Parts(NamedTuple):
+    """What a step consists of, in seconds: sets of parameters by rows."""
+
+    total: Floats
+    compute: Floats
+    """As one worker alone computes; the first set will do."""
+    shown: Floats
+    """All of it with nothing hidden; the first set will do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """A way to reckon step times, and what is believed of its parameters."""
+
+    name: str
+    prior: float
+    """What it counts where all forms err alike."""
+    beliefs: Sequence[tuple[Mapping[int, float], tuple[float, float]]]
+    """Of weighted sums of parameters: mean and standard deviation."""
+    starts: Sequence[Mapping[int, float]]
+    """Where fits begin, by parameter; the others at what is believed."""
+    parts: Callable[[Places, Floats], Parts]
+    knows_host: bool = False
+    """Whether what workers of one host cost each other was measured apart from their network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClosedForm:
+    """A form that is written in one line, and what is known beside rows and parameters."""
+
+    name: str
     knots: Floats
     """Logs of batches at which computing may deviate from a straight line."""
     crosses_hosts: bool
@@ -293,103 +330,69 @@ class Context:
     latency_s: float = 0.0
     """Of a message over a stated link, for all buckets together; 0 where none was needed."""
 
-    def shape(self, workers: Floats, hosts: Floats, batch: Floats, local: Floats) -> Shape:
-        """Describe places to the forms; `local` workers share a host."""
-        shares, known = np.empty((len(batch), 0)), None
+    def parts(self, places: Places, parameters: Floats) -> Parts:
+        """Return what steps take, for each set of parameters."""
+
+        def value(place: int) -> Floats:
+            return np.asarray(np.exp(parameters[:, place])[:, None], dtype=np.float64)
+
+        alone = value(FIXED) + value(PER_SAMPLE) * places.batch
         if len(self.knots):
-            places = np.arange(len(self.knots), dtype=np.float64)
             # Beyond the knots, the nearest one's deviation holds.
-            position = np.interp(np.log(batch), self.knots, places)
-            shares = np.maximum(0.0, 1 - np.abs(position[:, None] - places[None, :]))
+            numbers = np.arange(len(self.knots), dtype=np.float64)
+            position = np.interp(np.log(places.batch), self.knots, numbers)
+            shares = np.maximum(0.0, 1 - np.abs(position - numbers[:, None]))
+            alone = alone * np.exp(parameters[:, BATCHES:] @ shares)
+        workers, shared, serial = places.workers, alone, self.name in _COSTS
         if self.contention is not None:
-            known = np.array([self.contention(int(count)) for count in local])
-        return Shape(workers, hosts, batch, shares, known, self)
+            shared = alone * np.array([self.contention(int(count)) for count in places.local])
+        elif not serial:
+            local = np.ceil(workers / places.hosts)
+            crowd = local - 1 if self.name == "shared bus" else _ring(local)
+            shared = alone * (1 + value(SHARING) * crowd)
+        late = value(JITTER) * alone * slowest(workers)
+        if serial:
+            late = late + value(PER_WORKER) * _COSTS[self.name](workers)
+            if self.name == "growing cost per worker":
+                late = late + value(PER_PAIR) * workers * (workers - 1)
+        gradients = self._gradients(places, value)
+        sharpness = np.minimum(1 + value(SHARPNESS), _SHARPEST)
+        hideable = _HIDING * shared
+        longer, shorter = np.maximum(hideable, gradients), np.minimum(hideable, gradients)
+        joined = longer * (1 + (shorter / longer) ** sharpness) ** (1 / sharpness)
+        total = (1 - _HIDING) * shared + joined + late
+        return Parts(total, alone, shared + gradients + late)
 
-
-class Shape(NamedTuple):
-    """Places as the forms need them: one value per row."""
-
-    workers: Floats
-    hosts: Floats
-    batch: Floats
-    knots: Floats
-    """How much of each known batch is in a row's: rows by knots."""
-    contention: Floats | None
-    context: Context
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a step consists of, in seconds: sets of parameters by rows."""
-
-    total: Floats
-    compute: Floats
-    """As one worker alone computes."""
-    shown: Floats
-    """All of it with nothing hidden."""
-
-
-def step_parts(form: str, shape: Shape, parameters: Floats) -> Parts:
-    """Return what steps take, for each set of parameters."""
-
-    def value(place: int) -> Floats:
-        return np.asarray(np.exp(parameters[:, place])[:, None], dtype=np.float64)
-
-    alone = value(FIXED) + value(PER_SAMPLE) * shape.batch
-    if parameters.shape[1] > BATCHES:
-        alone = alone * np.exp(parameters[:, BATCHES:] @ shape.knots.T)
-    workers, serial = shape.workers, form in _COSTS
-    if shape.contention is not None:
-        shared = alone * shape.contention
-    elif serial:
-        shared = alone
-    else:
-        local = np.ceil(workers / shape.hosts)
-        crowd = local - 1 if form == "shared bus" else _ring(local)
-        shared = alone * (1 + value(SHARING) * crowd)
-    late = value(JITTER) * alone * slowest(workers)
-    if serial:
-        late = late + value(PER_WORKER) * _COSTS[form](workers)
-        if form == "growing cost per worker":
-            late = late + value(PER_PAIR) * workers * (workers - 1)
-    gradients = _gradients(form, shape, value)
-    sharpness = np.minimum(1 + value(SHARPNESS), _SHARPEST)
-    hideable = _HIDING * shared
-    longer, shorter = np.maximum(hideable, gradients), np.minimum(hideable, gradients)
-    joined = longer * (1 + (shorter / longer) ** sharpness) ** (1 / sharpness)
-    total = (1 - _HIDING) * shared + joined + late
-    return Parts(total=total, compute=alone, shown=shared + gradients + late)
-
-
-def _gradients(form: str, shape: Shape, value: Callable[[int], Floats]) -> Floats:
-    workers, hosts = shape.workers, shape.hosts
-    many = np.where(hosts > 2, value(MANY_HOSTS), 1.0)
-    inside, between = value(INSIDE), value(BETWEEN) * many
-    inside_growth, between_growth = value(INSIDE_GROWTH), value(BETWEEN_GROWTH)
-    # Messages between hosts, one after the other: around a ring or a tree.
-    messages = 2 * np.log2(hosts) if form == "slowly growing ring" else 2 * (hosts - 1)
-    # A stated latency is as uncertain as growth is: nobody counted the messages.
-    waited = shape.context.latency_s * messages * between_growth / GROWTH
-    if form in _COSTS:
-        # Rows across hosts have their network's cost among that of workers.
-        return np.asarray((between * _ring(hosts) + waited) * (not shape.context.crosses_hosts))
-    if form.endswith("hierarchical ring") or form == "shared bus":
-        local = np.ceil(workers / hosts)
-        # Crowded: what grows is not hops but congestion, with all who send at once.
-        crowded = form.startswith("crowded")
-        growth = 2 * np.sqrt(workers - 1) * (hosts > 1) if crowded else hosts - 1
-        passed = local - 1 if form == "shared bus" else _ring(local) + inside_growth * (local - 1)
+    def _gradients(self, places: Places, value: Callable[[int], Floats]) -> Floats:
+        name, workers, hosts = self.name, places.workers, places.hosts
+        many = np.where(hosts > 2, value(MANY_HOSTS), 1.0)
+        inside, between = value(INSIDE), value(BETWEEN) * many
+        inside_growth, between_growth = value(INSIDE_GROWTH), value(BETWEEN_GROWTH)
+        # Messages between hosts, one after the other: around a ring or a tree.
+        messages = 2 * np.log2(hosts) if name == "slowly growing ring" else 2 * (hosts - 1)
+        # A stated latency is as uncertain as growth is: nobody counted the messages.
+        waited = self.latency_s * messages * between_growth / GROWTH
+        if name in _COSTS:
+            # Rows across hosts have their network's cost among that of workers.
+            return np.asarray((between * _ring(hosts) + waited) * (not self.crosses_hosts))
+        if name.endswith("hierarchical ring") or name == "shared bus":
+            local = np.ceil(workers / hosts)
+            # Crowded: what grows is not hops but congestion, with all who send at once.
+            crowded = name.startswith("crowded")
+            growth = 2 * np.sqrt(workers - 1) * (hosts > 1) if crowded else hosts - 1
+            passed = local - 1 if name == "shared bus" else _ring(local)
+            passed = passed + inside_growth * (local - 1) * (name != "shared bus")
+            return np.asarray(
+                inside * passed + between * (_ring(hosts) + between_growth * growth) + waited
+            )
+        growth = _GENTLY * (workers - 1) if name == "ring" else 3 * np.log2(workers)
         return np.asarray(
-            inside * passed + between * (_ring(hosts) + between_growth * growth) + waited
+            np.where(
+                hosts > 1,
+                between * (_ring(workers) + between_growth * growth) + waited,
+                inside * (_ring(workers) + inside_growth * growth),
+            )
         )
-    growth = _GENTLY * (workers - 1) if form == "ring" else 3 * np.log2(workers)
-    return np.asarray(
-        np.where(
-            hosts > 1,
-            between * (_ring(workers) + between_growth * growth) + waited,
-            inside * (_ring(workers) + inside_growth * growth),
-        )
-    )
 
 
 _COSTS: Mapping[str, Callable[[Floats], Floats]] = {
@@ -414,7 +417,7 @@ def slowest(workers: Floats) -> Floats:
 class Member:
     """One fitted form."""
 
-    name: str
+    form: Form
     solution: Solution
     draws: Floats
     """The solution, and parameters as likely as the rows leave them: 1 + draws by parameters."""
@@ -425,41 +428,41 @@ class Member:
     weight: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
-    """What is known of step times, one value per place."""
+class Spread(NamedTuple):
+    """What is known of the step time at a place."""
 
-    log_s: Floats
-    fast_sd: Floats
-    slow_sd: Floats
+    log_s: float
+    fast_sd: float
+    slow_sd: float
     """Of log seconds, to either side: of parameters and forms, of rows, of what no form has."""
-    fastest_log_s: Floats
+    fastest_log_s: float
     """Where what workers of a host cost each other ends with the host; else the same as `log_s`."""
-    at_best_log_s: Floats
+    at_best_log_s: float
     """What no interval is below: what a measured loss leaves."""
-    bounds: tuple[Floats, Floats]
+    bounds: tuple[float, float]
     """All hidden, and nothing: in log seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EnsembleFit:
-    """Forms fitted to the same rows; a StepFit."""
+class StepFit:
+    """A model's step time as a function of workers, hosts and batch: forms fitted to its rows."""
 
     members: tuple[Member, ...]
     rows: tuple[StepRow, ...]
-    context: Context
-    assumptions: tuple[str, ...]
+    contention_known: bool
+    """Whether what workers of a host cost each other in computing was measured apart."""
+    assumptions: tuple[Assumption, ...]
 
     @property
     def forms(self) -> tuple[tuple[str, float], ...]:
         """Names and weights, the heaviest first."""
         ranked = sorted(self.members, key=lambda member: -member.weight)
-        return tuple((member.name, member.weight) for member in ranked)
+        return tuple((member.form.name, member.weight) for member in ranked)
 
     @property
-    def error(self) -> float:
-        """The mean of the forms' errors on configurations that were left out."""
-        return math.fsum(member.weight * member.error for member in self.members)
+    def crosses_hosts(self) -> bool:
+        """Whether rows tell of a network."""
+        return any(row.hosts > 1 for row in self.rows)
 
     @property
     def measured_workers(self) -> int:
@@ -467,9 +470,12 @@ class EnsembleFit:
         return max(row.workers for row in self.rows)
 
     @property
-    def settings(self) -> int:
-        """Different ones among the rows: launches that repeat one share what is odd about it."""
-        return len({(row.workers, row.hosts, row.batch) for row in self.rows})
+    def few(self) -> bool:
+        """Whether so few settings were measured that intervals are calibrated apart.
+
+        Launches that repeat one share what is odd about it.
+        """
+        return len({(row.workers, row.hosts, row.batch) for row in self.rows}) < FEW_SETTINGS
 
     def at(self, workers: int, hosts: int, batch: int, /) -> Prediction:
         """Return the seconds of a step."""
@@ -477,84 +483,72 @@ class EnsembleFit:
 
     def at_each(self, places: Sequence[Place]) -> list[Prediction]:
         """Return the seconds of a step at several places."""
-        found = []
-        for first in range(0, len(places), _AT_ONCE):
-            some = places[first : first + _AT_ONCE]
-            spread = self.spread(some)
-            found += [self._prediction(place, spread, index) for index, place in enumerate(some)]
-        return found
+        return [
+            calibrated(
+                one.log_s,
+                (one.fast_sd, one.slow_sd),
+                place[0] / self.measured_workers,
+                few=self.few,
+                fastest=one.fastest_log_s,
+                bounds=one.bounds,
+            ).at_least(math.exp(one.at_best_log_s))
+            for place, one in zip(places, self.spread(places), strict=True)
+        ]
 
-    def _prediction(self, place: Place, spread: Spread, index: int) -> Prediction:
-        low, high = spread.bounds
-        return calibrated(
-            float(spread.log_s[index]),
-            (float(spread.fast_sd[index]), float(spread.slow_sd[index])),
-            place[0] / self.measured_workers,
-            few=self.settings < FEW_SETTINGS,
-            fastest=float(spread.fastest_log_s[index]),
-            bounds=(float(low[index]), float(high[index])),
-        ).at_least(math.exp(float(spread.at_best_log_s[index])))
-
-    def spread(self, places: Sequence[Place]) -> Spread:
-        """Return the ensemble's mean and standard deviation at several places."""
-        workers, hosts, batch = np.array(places, dtype=np.float64).T
-        logs, compute, shown = self._log_times(workers, hosts, batch, np.ceil(workers / hosts))
-        apart = logs
-        if (hosts > 1).any() and not self.context.crosses_hosts:
+    def spread(self, settings: Sequence[Place]) -> list[Spread]:
+        """Return the ensemble's mean and standard deviation at each of several places."""
+        places = Places.of(settings)
+        workers, hosts, _, local = places
+        found = [one.form.parts(places, one.draws) for one in self.members]
+        apart = [np.log(parts.total) for parts in found]
+        logs = list(apart)
+        if (hosts > 1).any() and not self.crosses_hosts:
             # No row tells whether what workers cost each other ends with their host: it stays, so
             # that no link makes them faster than they would be in one host.
-            together, *_ = self._log_times(
-                workers, np.ones_like(hosts), batch, np.ceil(workers / hosts)
-            )
-            logs = np.maximum(logs, together)
+            together = places._replace(hosts=np.ones_like(hosts))
+            for place, one in enumerate(self.members):
+                if not one.form.knows_host:
+                    inside = one.form.parts(together, one.draws).total
+                    logs[place] = np.maximum(logs[place], np.log(inside))
         weights = np.array([member.weight for member in self.members])
+        compute = weights @ np.log([parts.compute[0] for parts in found])
+        shown = np.log(weights @ np.array([parts.shown[0] for parts in found]))
         shares = np.concatenate([member.weight * member.shares for member in self.members])
-        low, high = _weighted_quantiles(logs[:, 1:].reshape(len(shares), -1), shares)
-        lowest, _ = _weighted_quantiles(apart[:, 1:].reshape(len(shares), -1), shares)
-        least, at_best = self._least_log_s(workers, hosts, batch)
-        mean = np.maximum(weights @ logs[:, 0], least)
-        fastest = weights @ apart[:, 0]
+        low, high = _weighted_quantiles(np.concatenate([one[1:] for one in logs]), shares)
+        lowest, _ = _weighted_quantiles(np.concatenate([one[1:] for one in apart]), shares)
+        least, at_best = self._least_log_s(places)
+        mean = np.maximum(weights @ np.array([one[0] for one in logs]), least)
+        fastest = weights @ np.array([one[0] for one in apart])
         fastest = np.where(mean > fastest, np.where(hosts > 1, fastest, mean), mean)
         sigma = float(weights @ [member.solution.problem.sigma for member in self.members])
-        exposed = np.maximum(0.0, 1 - np.exp(weights @ compute - mean))
+        exposed = np.maximum(0.0, 1 - np.exp(compute - mean))
         farther = np.log2(np.maximum(1.0, workers / self.measured_workers))
         most_local = max(math.ceil(row.workers / row.hosts) for row in self.rows)
-        fuller = np.log2(np.maximum(1.0, np.ceil(workers / hosts) / most_local))
+        fuller = np.log2(np.maximum(1.0, local / most_local))
         rest = sigma**2 + exposed**2 * ((_DRIFT * farther) ** 2 + (_LOCAL_DRIFT * fuller) ** 2)
-        return Spread(
-            log_s=mean,
-            fast_sd=np.sqrt(np.maximum(0.0, (fastest - lowest) / NORMAL_90) ** 2 + rest),
-            slow_sd=np.sqrt(np.maximum(0.0, (high - mean) / NORMAL_90) ** 2 + rest),
-            fastest_log_s=fastest,
-            at_best_log_s=at_best,
-            bounds=(
-                np.minimum(weights @ compute, low),
-                np.maximum(np.log(weights @ np.exp(shown)), high),
-            ),
+        columns = (
+            mean,
+            np.hypot(np.maximum(0.0, (fastest - lowest) / NORMAL_90), np.sqrt(rest)),
+            np.hypot(np.maximum(0.0, (high - mean) / NORMAL_90), np.sqrt(rest)),
+            fastest,
+            at_best,
+            np.minimum(compute, low),
+            np.maximum(shown, high),
         )
+        return [Spread(*row[:5], row[5:]) for row in np.array(columns).T.tolist()]
 
-    def _log_times(
-        self, workers: Floats, hosts: Floats, batch: Floats, local: Floats
-    ) -> tuple[Floats, Floats, Floats]:
-        """Return logs of members by draws by places, of computing alone, and of nothing hidden."""
-        shape = self.context.shape(workers, hosts, batch, local)
-        found = [step_parts(one.name, shape, one.draws) for one in self.members]
-        return (
-            np.log([parts.total for parts in found]),
-            np.log([parts.compute[0] for parts in found]),
-            np.log([parts.shown[0] for parts in found]),
-        )
-
-    def _least_log_s(self, workers: Floats, hosts: Floats, batch: Floats) -> tuple[Floats, Floats]:
+    def _least_log_s(self, places: Places) -> tuple[Floats, Floats]:
         """Return what a step takes if more workers bring as much as the last ones did, and at best.
 
         More than that is promised only where gains rose from count to count, as they do where the
         second worker already pays for most of a ring. Where the last workers made all slower, more
         will not be faster.
         """
+        workers, hosts, batch, _ = places
         none = np.full(len(workers), -np.inf)
         curve = {row.workers: row for row in self.rows}
-        if len(curve) < 2 or self.settings > len(curve):
+        settings = {(row.workers, row.hosts, row.batch) for row in self.rows}
+        if len(curve) < 2 or len(settings) > len(curve):
             return none, none
         *_, before, last = sorted(curve)
         # Log throughput of all workers together.
@@ -567,7 +561,7 @@ class EnsembleFit:
         local = last / curve[last].hosts
         if curve[last].hosts == 1:
             # What workers cost each other stays on several hosts, unless it was measured apart.
-            alike = (hosts == 1) | (self.context.contention is None)
+            alike = (hosts == 1) | (not self.contention_known)
         else:
             # The first network is a price that the next host does not pay again.
             same = curve[before].hosts > 1 and before / curve[before].hosts == local
@@ -577,13 +571,10 @@ class EnsembleFit:
         samples = np.log(workers * batch)
         promised = samples - (speed[last] + gains[-1] * np.log(workers / last))
         rising = len(gains) > 1 and gains[-1] > gains[-2] + _NOTABLE
+        lost = alike & (hosts == curve[last].hosts) & (gains[-1] < -_NOTABLE)
         return (
             none if rising else np.where(alike, promised, -np.inf),
-            np.where(
-                alike & (hosts == curve[last].hosts) & (gains[-1] < -_NOTABLE),
-                samples - speed[last],
-                -np.inf,
-            ),
+            np.where(lost, samples - speed[last], -np.inf),
         )
 
 
@@ -593,7 +584,9 @@ def fit_steps(
     link: LinkSpeed | None = None,
     gradient_bytes: float | None = None,
     contention: Callable[[int], float] | None = None,
-) -> EnsembleFit:
+    replays: Sequence[Form] = (),
+    assumptions: Iterable[Assumption] = (),
+) -> StepFit:
     """Fit step times of one model.
 
     Args:
@@ -602,62 +595,54 @@ def fit_steps(
         gradient_bytes: What is averaged in each step, where known; used with `link`.
         contention: How many times as long computing takes with so many workers on a host, where
             that was measured without communication.
+        replays: Forms that know more than rows; alone where one number of workers was measured.
+        assumptions: Of the replays.
 
     Raises:
         DataError: There is no row, or one has a time or count that cannot be.
     """
     _check(rows)
-    across = any(row.hosts > 1 for row in rows)
-    needed = None if across else link
-    workers, hosts, batch, observed = np.array(
-        [(row.workers, row.hosts, row.batch, row.step_s) for row in rows], dtype=np.float64
-    ).T
-    knots = _choose_knots(rows)
-    beliefs = _beliefs(
-        typical_s=float(np.median(observed[workers == workers.max()])),
-        typical_batch=float(np.median(batch)),
-        num_knots=len(knots),
-        link=needed,
-        gradient_bytes=gradient_bytes,
-    )
+    forms = list(replays)
+    said = list(assumptions)
+    if not replays or len({row.workers for row in rows}) > 1:
+        forms = [*_closed_forms(rows, link, gradient_bytes, contention), *forms]
+        said = [*_assumptions(rows, link, gradient_bytes, contention), *said]
     configurations = sorted({(row.workers, row.hosts) for row in rows})
     labels = np.array([configurations.index((row.workers, row.hosts)) for row in rows])
-    context = Context(
-        knots=knots, crosses_hosts=any(row.hosts > 1 for row in rows), contention=contention
-    )
-    shape = context.shape(workers, hosts, batch, np.ceil(workers / hosts))
-    problem = Problem(
-        log_times=lambda parameters: parameters,
-        observed=np.log(observed),
-        weights=1 / (1 + (np.bincount(labels)[labels] - 1) * _ALIKE),
-        sigma=_FIRST_SIGMA,
-        **beliefs,
-    )
     # Rows that alone tell what a worker computes, or what a network costs: no form can do without.
     alone = labels == 0
     if sum(count > 1 for _, count in configurations) == 1:
-        alone |= hosts > 1
-    members = [_fit_form(name, shape, problem, labels, alone) for name in FORMS]
-    weights = weigh([one.error for one in members], list(FORMS.values()))
-    if needed is not None:
-        # Averaged one after the other; one where nobody knows the bytes.
-        num_buckets = max(1, math.ceil((gradient_bytes or 0) / DDP_BUCKET_BYTES))
-        context = replace(context, latency_s=needed.latency_s * num_buckets)
-    return EnsembleFit(
+        alone |= np.array([row.hosts > 1 for row in rows])
+    members = [_fit_form(form, rows, labels, alone) for form in forms]
+    errors = np.array([one.error for one in members])
+    told = len(configurations) - len(set(labels[alone])) > 1
+    if not told:
+        # What a closed form misses at the one count that is left out tells of its prior, not of it.
+        errors = np.where([form.knows_host for form in forms], errors, errors.mean())
+    crowded = _crowding(rows, told=told)
+    priors = [form.prior * (crowded if form.name in _SHARED else 1.0) for form in forms]
+    weights = priors * np.exp((errors.min() - errors) / _TEMPERATURE)
+    return StepFit(
         members=tuple(
-            replace(member, weight=weight) for member, weight in zip(members, weights, strict=True)
+            replace(member, weight=float(weight))
+            for member, weight in zip(members, weights / weights.sum(), strict=True)
         ),
         rows=tuple(rows),
-        context=context,
-        assumptions=_assumptions(rows, link, gradient_bytes, contention),
+        contention_known=contention is not None,
+        assumptions=tuple(said),
     )
 
 
-def weigh(errors: Sequence[float], priors: Sequence[float] | None = None) -> list[float]:
-    """Return weights that add up to 1, by RMS log errors on what was left out of each fit."""
-    raw = np.exp((min(errors) - np.array(errors)) / _TEMPERATURE)
-    raw = raw if priors is None else raw * priors
-    return [float(weight) for weight in raw / raw.sum()]
+def _crowding(rows: Sequence[StepRow], *, told: bool) -> float:
+    """Return how many times as much a bus or a cost per worker counts, by what workers cost."""
+    counts = sorted({row.workers for row in rows})
+    fewest, most = (
+        fmean(math.log(row.step_s / row.batch) for row in rows if row.workers == count)
+        for count in (counts[0], counts[-1])
+    )
+    one_host = all(row.hosts == 1 for row in rows)
+    limit = _MOST_COST if one_host and not told and counts[-1] >= 4 * counts[0] else 1.0
+    return min(max(math.expm1(most - fewest) / _USUAL_COST, _LEAST_COST), limit)
 
 
 def _check(rows: Sequence[StepRow]) -> None:
@@ -677,19 +662,30 @@ def _check(rows: Sequence[StepRow]) -> None:
 
 
 def _fit_form(
-    name: str,
-    shape: Shape,
-    problem: Problem,
+    form: Form,
+    rows: Sequence[StepRow],
     labels: npt.NDArray[np.int64],
     alone: npt.NDArray[np.bool_],
 ) -> Member:
-    problem = replace(
-        problem, log_times=lambda parameters: np.log(step_parts(name, shape, parameters).total)
+    places = Places.of((row.workers, row.hosts, row.batch) for row in rows)
+    mean, sd = np.array([belief for _, belief in form.beliefs]).T
+    lines = np.zeros((len(mean), 1 + max(place for line, _ in form.beliefs for place in line)))
+    for number, (line, _) in enumerate(form.beliefs):
+        for place, factor in line.items():
+            lines[number, place] = factor
+    problem = Problem(
+        log_times=lambda parameters: np.log(form.parts(places, parameters).total),
+        observed=np.log([row.step_s for row in rows]),
+        weights=1 / (1 + (np.bincount(labels)[labels] - 1) * _ALIKE),
+        sigma=_FIRST_SIGMA,
+        lines=lines,
+        mean=mean,
+        sd=sd,
     )
-    guess = np.linalg.lstsq(problem.lines, problem.mean, rcond=None)[0]
-    starts = [np.array(guess) for _ in _SHARP_STARTS]
-    for start, sharpness in zip(starts, _SHARP_STARTS, strict=True):
-        start[SHARPNESS] = sharpness
+    guess = np.linalg.lstsq(lines, mean, rcond=None)[0]
+    starts = [np.array(guess) for _ in form.starts]
+    for start, changes in zip(starts, form.starts, strict=True):
+        start[list(changes)] = list(changes.values())
     first = solve(problem, starts)
     # 1.4826 turns a median absolute deviation into a standard deviation.
     scatter = 1.4826 * float(np.median(np.abs(first.residuals)))
@@ -699,7 +695,7 @@ def _fit_form(
     squares = np.bincount(labels, weights=squares) / np.bincount(labels)
     draws, shares = solution.draw(_DRAWS)
     return Member(
-        name=name,
+        form=form,
         solution=solution,
         draws=np.vstack([solution.parameters, draws]),
         shares=shares,
@@ -717,17 +713,30 @@ def _weighted_quantiles(logs: Floats, shares: Floats) -> tuple[Floats, Floats]:
     return ranked[low, places], ranked[high, places]
 
 
-def _beliefs(
-    *,
-    typical_s: float,
-    typical_batch: float,
-    num_knots: int,
+def _closed_forms(
+    rows: Sequence[StepRow],
     link: LinkSpeed | None,
     gradient_bytes: float | None,
-) -> dict[str, Floats]:
-    """Return what holds for any model, on the scale of this one: lines, mean and sd."""
-    scale = math.log(typical_s)
-    beliefs: list[tuple[dict[int, float], tuple[float, float]]] = [
+    contention: Callable[[int], float] | None,
+) -> list[Form]:
+    """Return the forms of FORMS, with what holds for any model, on the scale of this one."""
+    most = max(row.workers for row in rows)
+    scale = math.log(np.median([row.step_s for row in rows if row.workers == most]))
+    typical_batch = float(np.median([row.batch for row in rows]))
+    knots, crosses_hosts = _choose_knots(rows), any(row.hosts > 1 for row in rows)
+    between: tuple[dict[int, float], tuple[float, float]] = ({BETWEEN: 1, INSIDE: -1}, _SLOWER)
+    latency_s = 0.0
+    if link is not None and not crosses_hosts:
+        # Averaged one after the other; one where nobody knows the bytes.
+        num_buckets = max(1, math.ceil((gradient_bytes or 0) / DDP_BUCKET_BYTES))
+        latency_s = link.latency_s * num_buckets
+        reached = math.log(link.bytes_per_s) + _REACHED[0]
+        if gradient_bytes is not None:
+            between = ({BETWEEN: 1}, (math.log(gradient_bytes) - reached, _REACHED[1]))
+        else:
+            spread = math.hypot(_INSIDE_BYTES_PER_S[1], _REACHED[1])
+            between = (between[0], (_INSIDE_BYTES_PER_S[0] - reached, spread))
+    beliefs: list[tuple[Mapping[int, float], tuple[float, float]]] = [
         ({FIXED: 1}, (math.log(0.3) + scale, _VAGUE)),
         ({PER_SAMPLE: 1}, (math.log(0.7 / typical_batch) + scale, _VAGUE)),
         ({JITTER: 1}, _JITTER),
@@ -739,23 +748,22 @@ def _beliefs(
         ({SHARING: 1}, _SHARING),
         ({PER_WORKER: 1}, (_PER_WORKER[0] + scale, _PER_WORKER[1])),
         ({PER_PAIR: 1}, (_PER_PAIR[0] + scale, _PER_PAIR[1])),
-        *(({BATCHES + knot: 1.0}, _BATCH) for knot in range(num_knots)),
+        *(({BATCHES + knot: 1}, _BATCH) for knot in range(len(knots))),
+        between,
     ]
-    if link is None:
-        beliefs.append(({BETWEEN: 1, INSIDE: -1}, _SLOWER_BETWEEN))
-    elif gradient_bytes is not None:
-        needed = math.log(gradient_bytes / link.bytes_per_s)
-        beliefs.append(({BETWEEN: 1}, (needed - _REACHED[0], _REACHED[1])))
-    else:
-        slower = _INSIDE_BYTES_PER_S[0] - math.log(link.bytes_per_s) - _REACHED[0]
-        spread = math.hypot(_INSIDE_BYTES_PER_S[1], _REACHED[1])
-        beliefs.append(({BETWEEN: 1, INSIDE: -1}, (slower, spread)))
-    lines = np.zeros((len(beliefs), BATCHES + num_knots))
-    for row, (line, _) in enumerate(beliefs):
-        for place, factor in line.items():
-            lines[row, place] = factor
-    mean, sd = np.array([belief for _, belief in beliefs]).T
-    return {"lines": lines, "mean": mean, "sd": sd}
+    forms = []
+    for name, prior in FORMS.items():
+        closed = ClosedForm(
+            name=name,
+            knots=knots,
+            crosses_hosts=crosses_hosts,
+            contention=contention,
+            latency_s=latency_s,
+        )
+        starts = [{SHARPNESS: sharpness} for sharpness in _SHARP_STARTS]
+        parts = closed.parts
+        forms.append(Form(name=name, prior=prior, beliefs=beliefs, starts=starts, parts=parts))
+    return forms
 
 
 def _choose_knots(rows: Sequence[StepRow]) -> Floats:
@@ -778,41 +786,40 @@ def _assumptions(
     link: LinkSpeed | None,
     gradient_bytes: float | None,
     contention: Callable[[int], float] | None,
-) -> tuple[str, ...]:
-    sentences = []
+) -> Iterator[Assumption]:
     fewest, most = (
         fmean(math.log(row.step_s / row.batch) for row in rows if row.workers == count)
         for count in (min(row.workers for row in rows), max(row.workers for row in rows))
     )
-    grows = contention is None and most > fewest + _NOTABLE
-    if all(row.hosts == 1 for row in rows):
-        if link is None:
-            sentences.append(
-                "No row spans hosts and no link was stated: hosts are taken to be connected some "
-                "5 times slower than workers of one host."
+    of_links = []
+    if any(row.hosts > 1 for row in rows):
+        if link is not None:
+            of_links.append(f"Rows span hosts: what was measured is used in place of {link.name}.")
+    elif link is None:
+        of_links.append(
+            "No row spans hosts and no link was stated: hosts are taken to be connected some "
+            "5 times slower than workers of one host."
+        )
+    else:
+        of_links.append(
+            f"No row spans hosts: {link.name} is taken to reach about half of its rate, and a "
+            f"message over it to take {seconds(link.latency_s)}."
+        )
+        if contention is None and most > fewest + _NOTABLE:
+            of_links.append(
+                "What each more worker of the host cost is taken to stay on several hosts; the "
+                "lower end of the interval is without it. The same workers on two hosts, or a "
+                "study with calibration, would tell."
             )
-        else:
-            sentences.append(
-                f"No row spans hosts: {link.name} is taken to reach about half of its rate, and a "
-                f"message over it to take {seconds(link.latency_s)}."
+        if gradient_bytes is None:
+            of_links.append(
+                "Nobody said how large the gradients are: that is guessed from what workers "
+                "of one host lose, at 10 GB/s, and they are taken to go all at once, so that "
+                "latency counts once per step."
             )
-            if grows:
-                sentences.append(
-                    "What each more worker of the host cost is taken to stay on several hosts; the "
-                    "lower end of the interval is without it. The same workers on two hosts, or a "
-                    "study with calibration, would tell."
-                )
-            if gradient_bytes is None:
-                sentences.append(
-                    "Nobody said how large the gradients are: that is guessed from what workers "
-                    "of one host lose, at 10 GB/s, and they are taken to go all at once, so that "
-                    "latency counts once per step."
-                )
-    elif link is not None:
-        sentences.append(f"Rows span hosts: what was measured is used in place of {link.name}.")
+    yield from (Assumption(said, of_link=True) for said in of_links)
     if len({row.batch for row in rows}) == 1:
-        sentences.append(
+        yield Assumption(
             f"Only batch {rows[0].batch} was measured: other batches are taken to cost in "
             "proportion, beside a fixed part."
         )
-    return tuple(sentences)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,21 +66,22 @@ def parse_trace(content: bytes, *, name: str) -> StepTrace | EpochTrace:
     """Read the bytes of such a table; see `read_trace`."""
     table = _Table(content, name)
     epochs = "epochs_to_target" in table.places
-    read: Callable[[Row], tuple[Any, Any] | None] = table.epoch_row if epochs else table.step_row
     groups: dict[Any, list[Any]] = {}
     for row in table.sheet.rows:
-        if (found := read(row)) is not None:
+        table.row = row
+        if (found := table.epoch_row() if epochs else table.step_row()) is not None:
             groups.setdefault(found[0], []).append(found[1])
     if not groups:
         what = ("epochs", "epochs_to_target") if epochs else ("step times", "step_time_s")
         raise DataError(f"{name} has no {what[0]}. Fill the column {what[1]}.")
-    kept = {key: tuple(rows) for key, rows in groups.items()}
     trace = EpochTrace if epochs else StepTrace
-    return trace(groups=kept, notes=tuple(table.notes))
+    return trace(groups={key: tuple(r) for key, r in groups.items()}, notes=tuple(table.notes))
 
 
 class _Table:
-    """A sheet whose columns are understood."""
+    """A sheet whose columns are understood, and the row that is being read."""
+
+    row: Row
 
     def __init__(self, content: bytes, name: str) -> None:
         self.sheet, self._name = parse_sheet(content, name=name), name
@@ -99,41 +100,40 @@ class _Table:
         except UnreadableError as error:
             raise DataError(f"{name}: {error}.") from error
 
-    def step_row(self, row: Row) -> tuple[tuple[str, str], StepRow] | None:
-        """Return cluster and model of a row, and its step; None where it has no time."""
-        if is_missing(self._text(row, "step_time_s")):
-            self.notes.append(f"Line {row.line} has no step time and was left out.")
+    def step_row(self) -> tuple[tuple[str, str], StepRow] | None:
+        """Return cluster and model of the row, and its step; None where it has no time."""
+        if is_missing(self._text("step_time_s")):
+            self.notes.append(f"Line {self.row.line} has no step time and was left out.")
             return None
-        hosts, workers = self._count(row, "nodes"), self._count(row, "workers")
+        hosts, workers = self._count("nodes"), self._count("workers")
         if hosts > workers:
             shown = f"{plural(hosts, 'node')} for {plural(workers, 'worker')}"
-            raise self._wrong(row, f"{shown}: one would have none.")
-        step_s, sync_s = self._positive(row, "step_time_s"), None
-        if not is_missing(self._text(row, "sync_time_s")):
-            sync_s = self._number(row, "sync_time_s")
+            raise self._wrong(f"{shown}: one would have none.")
+        step_s, sync_s = self._positive("step_time_s"), None
+        if not is_missing(self._text("sync_time_s")):
+            sync_s = self._number("sync_time_s")
             if not 0 <= sync_s < math.inf:
-                raise self._wrong(row, f"the sync time is {sync_s:g} s, but must be 0 or more.")
+                raise self._wrong(f"the sync time is {sync_s:g} s, but must be 0 or more.")
             if sync_s > _IMPOSSIBLE_SHARE * step_s:
                 raise self._wrong(
-                    row,
                     f"a sync time of {sync_s:g} s in a step of {step_s:g} s: the sync is a part of "
-                    "the step. Check the units: columns end in _s, _ms or _us.",
+                    "the step. Check the units: columns end in _s, _ms or _us."
                 )
             sync_s = min(sync_s, step_s)
-        batch = self._count(row, "local_batch")
-        key = (self._text(row, "cluster"), self._text(row, "model"))
-        return key, StepRow(workers=workers, hosts=hosts, batch=batch, step_s=step_s, sync_s=sync_s)
+        batch = self._count("local_batch")
+        found = StepRow(workers=workers, hosts=hosts, batch=batch, step_s=step_s, sync_s=sync_s)
+        return (self._text("cluster"), self._text("model")), found
 
-    def epoch_row(self, row: Row) -> tuple[str, EpochRow] | None:
-        """Return the workload of a row, and its epochs; None where the target was not reached."""
-        missing = is_missing(self._text(row, "epochs_to_target"))
-        if missing or not math.isfinite(self._number(row, "epochs_to_target")):
+    def epoch_row(self) -> tuple[str, EpochRow] | None:
+        """Return the row's workload and epochs; None where the target was not reached."""
+        missing = is_missing(self._text("epochs_to_target"))
+        if missing or not math.isfinite(self._number("epochs_to_target")):
             why = "has no epochs" if missing else "never reached its target"
-            self.notes.append(f"Line {row.line} {why} and was left out.")
+            self.notes.append(f"Line {self.row.line} {why} and was left out.")
             return None
-        epochs = self._positive(row, "epochs_to_target")
-        found = EpochRow(global_batch=self._count(row, "global_batch"), epochs=epochs)
-        return self._text(row, "workload"), found
+        epochs = self._positive("epochs_to_target")
+        found = EpochRow(global_batch=self._count("global_batch"), epochs=epochs)
+        return self._text("workload"), found
 
     def _understood(self) -> dict[str, int]:
         places: dict[str, int] = {}
@@ -168,31 +168,28 @@ class _Table:
             )
         return places
 
-    def _text(self, row: Row, column: str) -> str:
-        return row.values[self.places[column]] if column in self.places else ""
+    def _text(self, column: str) -> str:
+        return self.row.values[self.places[column]] if column in self.places else ""
 
-    def _number(self, row: Row, column: str) -> float:
-        text = self._text(row, column)
+    def _number(self, column: str) -> float:
+        text = self._text(column)
         try:
             return parse_number(text, self._mark) * self._scale.get(column, 1.0)
         except UnreadableError as error:
-            raise self._wrong(
-                row, f"column {column!r} has {text!r}, which is no number."
-            ) from error
+            raise self._wrong(f"column {column!r} has {text!r}, which is no number.") from error
 
-    def _count(self, row: Row, column: str) -> int:
-        value = whole(self._number(row, column))
+    def _count(self, column: str) -> int:
+        value = whole(self._number(column))
         if value is None or value < 1:
             must = "must be a whole number of at least 1"
-            raise self._wrong(row, f"column {column!r} is {self._text(row, column)!r}, but {must}.")
+            raise self._wrong(f"column {column!r} is {self._text(column)!r}, but {must}.")
         return value
 
-    def _positive(self, row: Row, column: str) -> float:
-        value = self._number(row, column)
+    def _positive(self, column: str) -> float:
+        value = self._number(column)
         if not 0 < value < math.inf:
-            text = self._text(row, column)
-            raise self._wrong(row, f"column {column!r} is {text!r}, but must be above 0.")
+            raise self._wrong(f"column {column!r} is {self._text(column)!r}, but must be above 0.")
         return value
 
-    def _wrong(self, row: Row, what: str) -> DataError:
-        return DataError(f"{self._name}, line {row.line}: {what}")
+    def _wrong(self, what: str) -> DataError:
+        return DataError(f"{self._name}, line {self.row.line}: {what}")
