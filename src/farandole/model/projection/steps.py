@@ -532,10 +532,12 @@ class StepFit:
             np.hypot(np.maximum(0.0, (high - mean) / NORMAL_90), np.sqrt(rest)),
             fastest,
             at_best,
-            np.minimum(compute, low),
-            np.maximum(shown, high),
         )
-        return [Spread(*row[:5], row[5:]) for row in np.array(columns).T.tolist()]
+        bounds = np.array([np.minimum(compute, low), np.maximum(shown, high)]).T.tolist()
+        rows = np.array(columns).T.tolist()
+        return [
+            Spread(*row, (least, most)) for row, (least, most) in zip(rows, bounds, strict=True)
+        ]
 
     def _least_log_s(self, places: Places) -> tuple[Floats, Floats]:
         """Return what a step takes if more workers bring as much as the last ones did, and at best.
