@@ -535,9 +535,7 @@ class StepFit:
         )
         bounds = np.array([np.minimum(compute, low), np.maximum(shown, high)]).T.tolist()
         rows = np.array(columns).T.tolist()
-        return [
-            Spread(*row, (least, most)) for row, (least, most) in zip(rows, bounds, strict=True)
-        ]
+        return [Spread._make((*row, tuple(ends))) for row, ends in zip(rows, bounds, strict=True)]
 
     def _least_log_s(self, places: Places) -> tuple[Floats, Floats]:
         """Return what a step takes if more workers bring as much as the last ones did, and at best.
