@@ -6,6 +6,7 @@ some room, and the word "busy" is no part of what is compared.
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import farandole
+from farandole.cli.progress import listener
 from farandole.errors import UsageError
 from farandole.model.analyse import ScalingInfo, analyse
 from farandole.study.import_table import import_table
@@ -124,8 +126,12 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_workers_that_do_not_train_together(mistake: str) -> None:
-    answer = study("--mistake", mistake, "--serial", "0.01", steps=8).answer
+    said = io.StringIO()
+    more: dict[str, Any] = {"steps": 8, "repeats": 2, "listener": listener(said)}
+    answer = study("--mistake", mistake, "--serial", "0.01", **more).answer
     assert answer.headline.startswith(MISTAKES[mistake])
+    # While the study goes on, too, and once: nobody waits for the report to hear of it.
+    assert said.getvalue().count(MISTAKES[mistake]) == 1
     assert (answer.speedup, answer.workers) == (None, None)
 
 

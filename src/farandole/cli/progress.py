@@ -18,6 +18,8 @@ def listener(stream: TextIO) -> Lines:
 class Lines(Listener):
     """One line when a launch has ended, nothing in between."""
 
+    _warned = False
+
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
@@ -34,6 +36,14 @@ class Lines(Listener):
     def ended(self, launch: Launch, *, number: int, total: int, left_s: float) -> None:
         """Print how a launch ended."""
         self.say(ended_line(launch, number=number, total=total, left_s=left_s))
+        # A study takes minutes; that its workers do not train together shows in the first launch.
+        if self._warned or launch.cell.workers < 2:
+            return
+        from farandole.model.verdicts import mistake_of
+
+        if (mistake := mistake_of(launch)) is not None:
+            self._warned = True
+            self.say(f"{mistake} The study goes on, but without a speedup; Ctrl-C ends it.")
 
 
 class Bars(Lines):

@@ -1106,6 +1106,20 @@ def _seen_in_epoch(launch: Launch) -> list[float]:
     return seen
 
 
+def mistake_of(launch: Launch) -> str | None:
+    """Say why a launch's workers did not train together, and what to do; None if they did."""
+    kind = void_of(launch)
+    if kind is None:
+        return None
+    sentence = fill(RULES[kind].sentence, workers=launch.cell.workers)
+    return f"{sentence} {_mend(RULES[kind], launch.ranks)}"
+
+
+def _mend(rule: Rule, ranks: Sequence[Rank]) -> str:
+    keras = any("keras" in rank.framework for rank in ranks)
+    return (keras and rule.with_keras) or rule.action
+
+
 def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
     ranks, rule = launches[0].ranks, RULES[kind]
     seen = round(sum(_seen_in_epoch(launches[0])))
@@ -1120,14 +1134,13 @@ def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
         "overlapping_parts": {"samples": found.samples or 0, "samples of an epoch": seen},
         "work_unknown": {"steps": steps},
     }
-    keras = any("keras" in rank.framework for rank in ranks)
     return Void(
         kind=kind,
         cell=found.cell,
         label=found.label,
         launches=tuple(launch.id for launch in launches),
         sentence=fill(rule.sentence, workers=found.cell.workers, samples=found.samples, seen=seen),
-        mend=(keras and rule.with_keras) or rule.action,
+        mend=_mend(rule, ranks),
         evidence=evidence[kind],
     )
 

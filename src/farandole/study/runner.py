@@ -306,7 +306,7 @@ class StudyRun:
             except TimeIsOver:
                 self.setting.listener.say("The time limit ended a launch; --resume repeats it.")
                 return False
-            done.append(launch)
+            done.append(replace(launch, ranks=()))
             rest = estimate(spec, pending(spec, planned, done, earlier=earlier), done)
             listener.ended(launch, number=number, total=total, left_s=rest.seconds)
         return True
@@ -314,7 +314,7 @@ class StudyRun:
     def _make(
         self, one: Planned, done: Sequence[Launch], files: Files, left_s: float | None
     ) -> Launch:
-        """Make one launch and keep it; return it without its ranks."""
+        """Make one launch, put it on disk and return it."""
         spec = self._spec
         place = folder.new_launch_folder(self.path, one.cell, one.repeat)
         began_unix_s = time.time()
@@ -340,7 +340,7 @@ class StudyRun:
         folder.write_launch(place, launch)
         with contextlib.suppress(OSError):
             (place / folder.WORK).rmdir()  # only when the script wrote nothing
-        return replace(launch, ranks=())
+        return launch
 
     def _calibrate(self) -> None:
         """Measure what connects the workers and what they cost each other, if some trained."""
