@@ -383,24 +383,29 @@ def _split(value: Any, key: str, path: str, words: dict[str, Any]) -> Any:
 
 def _commands(place: Path) -> dict[str, Any]:
     """Return all commands with their flags, not as drawn: that depends on Python."""
+    from farandole.cli.command import Command
     from farandole.cli.main import commands
 
     parsers: list[argparse.ArgumentParser] = []
+    shown = Command.help
 
-    def keep(parser: argparse.ArgumentParser, file: Any = None) -> None:
-        parsers.append(parser)
+    def keep(command: Command, *, everything: bool = False) -> str:
+        parsers.append(command.parser())
+        return shown(command, everything=everything)
 
     found: dict[str, Any] = {}
-    with mock.patch.object(argparse.ArgumentParser, "print_help", keep):
+    helps: dict[str, Any] = {}
+    with mock.patch.object(Command, "help", keep):
         for command in commands():
             with contextlib.suppress(SystemExit):
-                _farandole(command, "--help")
+                helps[command] = _printed(_farandole(command, "--help-all"))
     for parser in parsers:
         found |= _parser(parser)
     overview = _farandole("--help")
     listed = _farandole("lab")
     return {
         "commands": found,
+        "helps": helps,
         "overview": _printed(overview),
         "labs": {"list": _printed(listed), "json": _json("lab", "--json")},
     }

@@ -7,7 +7,6 @@ workers, by recipe, by batch norm and by the order of samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from farandole.format import brief, number, percent, plural, seconds, size, times, whole
@@ -34,8 +33,7 @@ LEARNING_RATE = 0.01
 """Of one worker, at 32 images per batch."""
 TRIED = ("fixed", "linear", "warmup", "longer")
 """Recipes, in the order in which a larger effort adds them."""
-TIME, MEMORY, BASELINE = "speedup", "memory", "baseline"
-ACCURACY, FEWER = "accuracy", "fewer"
+TIME, BASELINE, ACCURACY, FEWER = "speedup", "baseline", "accuracy", "fewer"
 ORDER, REPLICAS, NORM, SYNC = "order", "replicas", "norm", "sync"
 """Names of the studies. Those that end as a published table's name are drawn beside it."""
 TRAINED = (BASELINE, FEWER, ACCURACY, NORM, SYNC, ORDER)
@@ -153,26 +151,16 @@ def _times(here: Row) -> Planned:
         for n in here.timed
         for batch in here.batches
     )
-    options = plans.speed_options(here.repeats)
+    seconds += sum(_launch_s(here, RESNET, n, 0) + _OUT_OF_MEMORY_S for n in here.timed)
+    options = plans.speed_options(here.repeats) | {"memory": f"{here.memory_bytes // 10**6}M"}
     options |= {"steps": here.steps} if here.steps else {"epochs": 1}
     if here.repeats > 1 or here.steps == 0:
         # The link between the workers is measured as well.
         options["no_calibration"] = False
         seconds += _CALIBRATION_S * (len(here.timed) - 1)
-    given = {"workers": here.timed, "params": {"batch": here.batches}}
+    given = {"workers": here.timed, "params": {"batch": (*here.batches, here.too_large)}}
     given |= {"model": RESNET, "samples": here.images, "options": options, "seconds": seconds}
     return _timed(here, TIME, "ResNet-18's times by batch and workers", **given)
-
-
-def _too_large(here: Row) -> Planned:
-    """Return the study of a batch that does not fit the memory limit, on one worker."""
-    options = plans.speed_options(1) | {"memory": f"{here.memory_bytes // 10**6}M"}
-    options |= {"steps": here.steps} if here.steps else {"epochs": 1}
-    seconds = _launch_s(here, RESNET, 1, 0) + _OUT_OF_MEMORY_S
-    given: dict[str, Any] = {"workers": 1, "params": {"batch": here.too_large}, "model": RESNET}
-    given |= {"options": options, "samples": here.images, "seconds": seconds}
-    one = _timed(here, MEMORY, "A batch that does not fit the memory", **given)
-    return replace(one, worth_repeating=False)
 
 
 def _replicas(here: Row, count: int) -> Planned:
@@ -226,7 +214,6 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
 
 def _studies(here: Row) -> Iterator[Planned]:
     yield _times(here)
-    yield _too_large(here)
     one = "Accuracy of one worker"
     yield _training(here, BASELINE, one, (1,), "recipe", "fixed", by="fixed")
     if here.trained:
@@ -300,8 +287,8 @@ def _by_place(info: ScalingInfo | None) -> dict[tuple[int, int], Row]:
 
 def _timings(found: Found, lab: str) -> list[Row]:
     """Return every batch and number of workers that was timed here or in a table of the lab."""
-    here = {**_by_place(found.studies.get(TIME)), **_by_place(found.studies.get(MEMORY))}
-    there = _by_place(found.published[f"cifar10_{lab}"])
+    tables = found.studies.get(TIME), found.published[f"cifar10_{lab}"]
+    here, there = map(_by_place, tables)
     rows = []
     for place in sorted({*here, *there}):
         row, theirs = (cells.get(place, Row(outcome="")) for cells in (here, there))
