@@ -26,6 +26,7 @@ from farandole.model.curves import (
 )
 from farandole.model.jobs import time_job
 from farandole.model.measured import (
+    TOO_BUSY,
     LaunchRow,
     Measured,
     dataset_size,
@@ -119,7 +120,7 @@ def analyse(
     Raises:
         UsageError: when the price is not above 0, or the target's metric was not recorded.
     """
-    cells, launches = measure(study, rough=True)
+    cells, launches = measure(study)
     spec = study.spec
     voids = tuple(void for cell in cells for void in find_voids(cell, cells))
     void_cells = frozenset(void.cell for void in voids)
@@ -336,7 +337,11 @@ def compare(
 def _quotable(study: Study, info: ScalingInfo) -> dict[Cell, Measured]:
     """Return the cells whose speeds may be divided by another study's."""
     void = {found.cell for found in info.voids}
-    return {found.cell: found for found in measure(study)[0] if found.cell not in void}
+    return {
+        found.cell: found
+        for found in measure(study)[0]
+        if found.cell not in void and (found.disturbance or 0.0) <= TOO_BUSY
+    }
 
 
 def unlike_machines(machines: Mapping[str, Mapping[str, object]]) -> str | None:

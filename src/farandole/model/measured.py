@@ -293,15 +293,10 @@ def common_unit(cells: Iterable[Measured]) -> str:
     return most if any(cell.rates(most) for cell in cells) else ""
 
 
-def measure(
-    study: Study, *, rough: bool = False
-) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
+def measure(study: Study) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:
     """Sort a study's launches into cells and list every launch, kept or not.
 
-    Args:
-        study: its records.
-        rough: let launches on a very busy machine count where a cell has no others, for figures
-            that are marked as not quotable.
+    Launches on a busy machine count where a cell has no others; what shows them says so.
     """
     by_cell: dict[Cell, list[Launch]] = {}
     known = [launch.cell for launch in study.launches if launch.cell.batch is not None]
@@ -316,7 +311,7 @@ def measure(
     for order, (cell, launches) in enumerate(by_cell.items()):
         paces = {launch.id: pace(launch) for launch in launches if launch.succeeded}
         crowded = more_ranks_than_cores(launches[0], study.machine)
-        left_out = _left_out(launches, paces, crowded, rough)
+        left_out = _left_out(launches, paces, crowded)
         kept = [paces[launch.id] for launch in launches if not left_out[launch.id]]
         flags = outliers([found.step_s or next(iter(found.rates.values())) for found in kept])
         flagged = {found.launch.id for found, flag in zip(kept, flags, strict=True) if flag}
@@ -360,7 +355,7 @@ def _why_it_ended(launch: Launch) -> str:
 
 
 def _left_out(
-    launches: Sequence[Launch], paces: Mapping[str, Pace], crowded: str, rough: bool
+    launches: Sequence[Launch], paces: Mapping[str, Pace], crowded: str
 ) -> dict[str, str]:
     """Say by launch why its speed does not count; empty where it does."""
     for_speed = any(one.id in paces and one.purpose in ("speed", "epoch") for one in launches)
@@ -377,9 +372,8 @@ def _left_out(
             reasons[one.id] = "" if paces[one.id].rates else without
     quiet = any(not one.busy and not reasons[one.id] for one in launches)
     for one in launches:
-        share = _others(one)
-        tolerable = rough or (share is not None and share <= TOO_BUSY)
-        if one.busy and not reasons[one.id] and (quiet or not tolerable):
+        if one.busy and not reasons[one.id] and quiet:
+            share = _others(one)
             took = "" if share is None else f": other programs took {percent(share)} of the cores"
             reasons[one.id] = f"the machine was busy{took}"
     return reasons

@@ -52,6 +52,17 @@ def test_steps_of_launches() -> None:
     assert found.unit == "samples/s"
 
 
+def test_a_study_on_a_busy_machine_is_projected_and_says_so() -> None:
+    busy = {"busy": True, "foreign_share": 0.6}
+    study = make_study(
+        timed_launch(Cell(workers=n, batch=16, threads=2), s, **busy)
+        for n, s in ((1, 0.1), (2, 0.12))
+    )
+    found = basis_of(study)
+    assert [row.workers for row in found.rows] == [1, 2]
+    assert [said for said in found.assumptions if "not quotable" in str(said)]
+
+
 @pytest.mark.parametrize(
     ("figures", "step_s", "samples", "unit"),
     [

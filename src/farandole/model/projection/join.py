@@ -155,6 +155,10 @@ def collect(
     timing = _timing(counted, unit, study.spec)
     if not timing.rows:
         raise UsageError("There is nothing to project from: no launch of this study has a time.")
+    if any(pace.launch.busy for found in counted for pace in found.paces):
+        timing.assumptions.append(
+            "Other programs used the machine meanwhile: these times are rough and not quotable."
+        )
     if curve.scaling == "strong":
         timing.assumptions.append(
             f"The global batch stays {curve.batch}: each worker's part of it shrinks."
