@@ -60,8 +60,8 @@ def test_it_ends_with_an_answer_and_a_report(script: str, tmp_path: Path) -> Non
     assert done.stderr.count("--metric f1 matched no line of the output.") == 1
     assert done.stdout.endswith("report: my study/report.html\n")
     assert (tmp_path / "my study" / "report.html").is_file()
-    # What was projected from it is asked again by each report, and two rows cannot answer.
-    (tmp_path / "my study" / "projection.json").write_text('{"asked": ["-np", "8"]}')
+    # What was projected from it is asked again by each report; these rows cannot answer it.
+    (tmp_path / "my study" / "projection.json").write_text('{"asked": ["-np", "8", "--fp16"]}')
     done = run_cli("study", "--resume", "my study", "--keep-busy", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "projection.json is not shown: " in done.stderr

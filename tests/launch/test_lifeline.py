@@ -23,11 +23,11 @@ from farandole.launch import lifeline
 from farandole.launch.local_workers import WorkerProcess
 when, threads, mark = sys.argv[1:]
 if when == "before":
-    tie = lifeline._tie
+    tie = lifeline.tie
     def killed_first(read_end):
         os.kill(os.getppid(), signal.SIGKILL)
         tie(read_end)
-    lifeline._tie = killed_first
+    lifeline.tie = killed_first
 if threads == "2":
     threading.Thread(target=signal.pause, daemon=True).start()
 os.nice(10)

@@ -58,7 +58,7 @@ if sys.argv[2] == "2":
     threading.Thread(target=leave.wait).start()
 try:
     worker = WorkerProcess([sys.argv[1]], rank=0, environ={})
-    print(worker.pipes["stderr"].read().decode(), worker._popen.wait())
+    print(worker.pipes["stderr"].read().decode(), worker._process.wait())
 except UsageError as error:
     print(error)
 leave.set()

@@ -178,7 +178,7 @@ def test_interrupting_a_study_shows_on_its_page_and_on_that_of_a_report(tmp_path
     flags += ["--keep-busy", "--live", "--throughput", scripts.THROUGHPUT, "--out", str(out)]
     farandole = [sys.executable, "-m", "farandole.cli.main"]
     options: dict[str, Any] = {"stderr": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(
+    with _ended_with_the_test(
         [*farandole, "study", *flags, "--", script], cwd=tmp_path, **options
     ) as made:
         address = _address(made.stderr)
@@ -188,7 +188,7 @@ def test_interrupting_a_study_shows_on_its_page_and_on_that_of_a_report(tmp_path
         (tmp_path / "go").touch()  # the next launch waits to be interrupted
         while "Launch 2 of 3" not in str(next(events)):
             pass
-        with subprocess.Popen([*farandole, "report", str(out), "--serve"], **options) as report:
+        with _ended_with_the_test([*farandole, "report", str(out), "--serve"], **options) as report:
             others = iter(Events(_address(report.stdout)))
             while next(others) != ("status", ["Running: 1 of 3 launches made.", False]):
                 pass
@@ -201,6 +201,16 @@ def test_interrupting_a_study_shows_on_its_page_and_on_that_of_a_report(tmp_path
             assert list(others)[-1] == ("status", ["Stopped: 1 of 3 launches made.", True])
             assert report.wait(60) == 0
             assert "Traceback" not in report.stderr.read()
+
+
+@contextlib.contextmanager
+def _ended_with_the_test(argv: list[str], **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Start a process; leaving Popen's own context would wait for one that nobody has ended."""
+    with subprocess.Popen(argv, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def _address(stream: Any) -> str:

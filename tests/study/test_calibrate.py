@@ -27,6 +27,7 @@ from farandole.study.read import read_apart, read_study
 from farandole.study.records import Apart, Cell, Link
 from farandole.study.runner import StudyRun
 from farandole.study.spec import Room, Spec
+from farandole.study.warm import WarmStarts
 from tests.conftest import clean_environ
 from tests.study import scripts
 from tests.study.folders import BEGIN, add_launch, make_launch, make_study
@@ -131,9 +132,8 @@ def test_what_farandole_does_not_start_is_not_measured(
 def measured(
     study: Path, spec: Spec, *, function: Function | None = None, env: dict[str, str] | None = None
 ) -> Apart:
-    setting = Setting(
-        spec=spec, environ=clean_environ(**(env or {})), listener=Listener(), function=function
-    )
+    environ, warm = clean_environ(**(env or {})), WarmStarts(spec)
+    setting = Setting(spec=spec, environ=environ, listener=Listener(), warm=warm, function=function)
     return measure_apart(setting, make_launch(CELL, wall_s=60.0), study, left_s=None)
 
 
@@ -160,7 +160,9 @@ pathlib.Path(sys.argv[3], "mine").touch(exist_ok=False)
 
 
 def go_on(study: Path, spec: Spec) -> bool:
-    setting = Setting(spec=spec, environ=clean_environ(), listener=Listener())
+    setting = Setting(
+        spec=spec, environ=clean_environ(), listener=Listener(), warm=WarmStarts(spec)
+    )
     return StudyRun(path=study, setting=setting).go()
 
 

@@ -338,7 +338,9 @@ def test_what_few_workers_show_holds_for_many(factors: Sequence[float], overlap:
     fit = fitted(rows(factors, 1, 2, 4, overlap=overlap))
     for row in rows(factors, 8, 16, overlap=overlap):
         found = fit.at(row.workers, row.hosts, row.batch)
-        assert found.value == pytest.approx(row.step_s, rel=0.1)
+        # As near as `farandole bench live` asks of real ranks.
+        near = 0.1 if row.workers == 8 else 0.15
+        assert found.value == pytest.approx(row.step_s, rel=near)
         assert found.low < row.step_s < found.high
 
 

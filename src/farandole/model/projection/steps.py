@@ -541,8 +541,8 @@ class StepFit:
         """Return what a step takes if more workers bring as much as the last ones did, and at best.
 
         More than that is promised only where gains rose from count to count, as they do where the
-        second worker already pays for most of a ring. Where the last workers made all slower, more
-        will not be faster.
+        second worker already pays for most of a ring, or where a replay of measured all-reduces
+        says so. Where the last workers made all slower, more will not be faster.
         """
         workers, hosts, batch, _ = places
         none = np.full(len(workers), -np.inf)
@@ -571,9 +571,10 @@ class StepFit:
         samples = np.log(workers * batch)
         promised = samples - (speed[last] + gains[-1] * np.log(workers / last))
         rising = len(gains) > 1 and gains[-1] > gains[-2] + _NOTABLE
+        replayed = sum(member.weight for member in self.members if member.form.knows_host) > 0.5
         lost = alike & (hosts == curve[last].hosts) & (gains[-1] < -_NOTABLE)
         return (
-            none if rising else np.where(alike, promised, -np.inf),
+            none if rising or replayed else np.where(alike, promised, -np.inf),
             np.where(lost, samples - speed[last], -np.inf),
         )
 
