@@ -262,11 +262,17 @@ def main() -> None:
         os._exit(0)
     os.waitpid(child, 0)
     _send(control, {"threads": len(os.listdir("/proc/self/task"))})  # noqa: PTH208
-    # Keepers tell the launcher all there is to know of them.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, _reap_keepers)
     request = _serve(control)
     if request is not None:
         _become(request)
+
+
+def _reap_keepers(*_: object) -> None:
+    """Reap keepers that have ended, so that what their workers used counts for who waits for us."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
 
 
 def _serve(control: socket.socket) -> dict[str, Any] | None:
