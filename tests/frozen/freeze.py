@@ -533,7 +533,9 @@ _OTHERS: dict[str, Callable[[Path], dict[str, Any]]] = {
 
 
 _FILES = ("lab.json", "study.json", "link.json", "apart.json", "trials.json", "launch.json")
-_TAGGED = re.compile(r"^\[\d+\]<stdout>:epoch \d+: loss [\d.]+(?:, val_loss [\d.]+)?$", re.MULTILINE)
+_TAGGED = re.compile(
+    r"^\[\d+\]<stdout>:epoch \d+: loss [\d.]+(?:, val_loss [\d.]+)?$", re.MULTILINE
+)
 _ABSOLUTE = re.compile(r"(?<![\w.<>/])/(?!nowhere\b)[A-Za-z][\w.-]*/")
 
 
