@@ -478,6 +478,14 @@ def test_escape_sequences_do_not_reach_the_terminal() -> None:
     assert all(line.isprintable() for line in lines)
 
 
+def test_a_terminal_says_what_to_do_next_once() -> None:
+    info = study()
+    action = next(one.action for one in info.verdicts if one.severity == "warn" and one.action)
+    lines = terminal_lines(replace(info, answer=replace(info.answer, next=action)))
+    assert "\n".join(lines).count(action) == 1
+    assert f"next: {action}" in lines
+
+
 def test_a_terminal_says_that_a_study_is_unfinished() -> None:
     lines = terminal_lines(replace(study(), complete=False))
     assert any("--resume" in line for line in lines)

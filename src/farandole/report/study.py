@@ -218,7 +218,8 @@ def _terminal_study(info: ScalingInfo) -> list[str]:
     for one in _verdicts(info):
         said = one.sentence in answer.headline or one.kind in ("disturbed", "too_noisy")
         if one.severity in ("void", "warn") and not said:
-            news.setdefault(one.kind, visible(f"{one.sentence} {one.action}".rstrip()))
+            action = "" if one.action == answer.next else one.action
+            news.setdefault(one.kind, visible(f"{one.sentence} {action}".rstrip()))
     lines += ["", *[*news.values()][:_TERMINAL_VERDICTS]] if news else []
     if not info.complete:
         lines += ["", "The study is not complete: farandole study --resume DIR goes on with it."]
