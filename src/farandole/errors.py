@@ -75,6 +75,23 @@ class PeerDiedError(_PeersDoing, CollectiveError):
     """A peer ended while an operation with it was under way."""
 
 
+HorovodInternalError = CollectiveError
+"""Horovod's name for what a failed operation raises: it catches all that Farandole does."""
+
+
+class HostsUpdatedInterrupt(FarandoleError, RuntimeError):  # noqa: N818 (Horovod's name)
+    """Hosts have come or gone, in an elastic run: leave this generation with the state as it is."""
+
+    def __init__(self, skip_sync: bool = False) -> None:
+        super().__init__("Hosts have come or gone.")
+        self.skip_sync = skip_sync
+        """Whether states need no sync(): workers have only gone."""
+
+
+class NotNeededError(FarandoleError, RuntimeError):
+    """This worker is not part of the next generation of an elastic run: it is to leave quietly."""
+
+
 class WorkerFailedError(FarandoleError, RuntimeError):
     """A worker of a launch failed: the message says which, when and how."""
 

@@ -23,8 +23,7 @@ from farandole.engine.context import init
 from farandole.engine.handles import poll, synchronize
 from farandole.engine.names import *  # noqa: F403
 from farandole.engine.objects import allgather_object, broadcast_object
-from farandole.errors import CollectiveError as HorovodInternalError
-from farandole.errors import no_elastic
+from farandole.errors import HorovodInternalError, no_elastic
 from farandole.torch import mpi_ops
 from farandole.torch.by_name import sparse_allreduce_async
 from farandole.torch.collectives import (

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from farandole.errors import CollectiveError
+from farandole.errors import HorovodInternalError, HostsUpdatedInterrupt
 
-HorovodInternalError = CollectiveError
-"""What a failed operation raises: `except HorovodInternalError` catches all that Farandole does."""
-
-
-class HostsUpdatedInterrupt(RuntimeError):  # noqa: N818 (Horovod's name)
-    """Hosts have come or gone. Only elastic runs raise it, which Farandole does not have yet."""
-
-    def __init__(self, skip_sync: bool = False) -> None:
-        super().__init__()
-        self.skip_sync = skip_sync
+__all__ = ["HorovodInternalError", "HorovodVersionMismatchError", "HostsUpdatedInterrupt"]
 
 
 class HorovodVersionMismatchError(ImportError):
