@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from farandole.cli import horovodrun
+from farandole.cli import horovodrun, run
 from farandole.cli.main import main
 from farandole.errors import UsageError
 
@@ -59,7 +59,7 @@ def test_the_timeline() -> None:
 def test_what_means_nothing_is_named() -> None:
     given = (
         "-np 1 --gloo --verbose --fusion-threshold-mb 32 --no-autotune --network-interface a "
-        "--network-interface b -prefix-timestamp --blacklist-cooldown-range 1 9 --min-np 1 "
+        "--network-interface b -prefix-timestamp --blacklist-cooldown-range 1 9 "
         "--slots 4 --mpi-args=--oversubscribe x.py"
     )
     assert horovodrun.ignored_flags(parsed(*given.split())) == [
@@ -68,9 +68,8 @@ def test_what_means_nothing_is_named() -> None:
         "--gloo",
         "--network-interface",
         "--fusion-threshold-mb",
-        "--slots-per-host",
         "--mpi-args",
-        "--min-np",
+        "--slots-per-host",
         "--blacklist-cooldown-range",
         "--prefix-output-with-timestamp",
     ]
@@ -82,9 +81,25 @@ def test_the_command_keeps_its_own_flags() -> None:
     assert horovodrun.ignored_flags(args) == []
 
 
-def test_elastic_runs_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"--host-discovery-script d\.sh: .* no elastic runs"):
-        horovodrun.translate(parsed("-np", "1", "--host-discovery-script", "d.sh", "x.py"))
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("--min-np 1", "--min-np 1 --max-np auto --blacklist host"),
+        ("--min-num-proc 1 --max-num-proc 4", "--min-np 1 --max-np 4 --blacklist host"),
+        (
+            "--host-discovery-script d.sh --slots 2 --reset-limit 3 --elastic-timeout 9 "
+            "--blacklist-cooldown-range 1 5 --blacklist slot",
+            "--max-np auto --host-discovery-script d.sh --slots-per-host 2 --elastic-timeout 9 "
+            "--reset-limit 3 --blacklist slot --blacklist-cooldown-range 1 5",
+        ),
+    ],
+)
+def test_elastic_runs(given: str, expected: str) -> None:
+    args = parsed("-np", "2", *given.split(), "x.py")
+    arguments, _ = horovodrun.translate(args)
+    assert " ".join(arguments) == f"-np 2 {expected}"
+    assert horovodrun.ignored_flags(args) == []
+    run.COMMAND.parse([*arguments, "x.py"])
 
 
 def test_a_configuration_file_counts_less_than_flags(tmp_path: Path) -> None:

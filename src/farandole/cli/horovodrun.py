@@ -25,9 +25,6 @@ _VALUED = (
     "--autotune-steps-per-sample",
     "--autotune-bayes-opt-max-samples",
     "--autotune-gaussian-process-noise",
-    "--slots-per-host",
-    "--elastic-timeout",
-    "--reset-limit",
     "--mpi-args",
     "--binding-args",
     "--num-nccl-streams",
@@ -48,8 +45,25 @@ _PLAIN = (
     *(f"--{no}{name}" for name in _SWITCHES for no in ("", "no-")),
     *("--tcp", "--log-with-timestamp", "--log-without-timestamp", "--gloo", "--mpi", "--jsrun"),
 )
-_ELASTIC = {"--min-np": "--min-num-proc", "--max-np": "--max-num-proc"}
-_OTHERS = ("--blacklist-cooldown-range", "--prefix-output-with-timestamp")
+_OTHERS = ("--prefix-output-with-timestamp",)
+_ELASTIC = (
+    flag("--min-np --min-num-proc", "N", "go on after a failure with at least N workers"),
+    flag("--max-np --max-num-proc", "N", "take in new workers up to N (default: no limit)"),
+    flag("--host-discovery-script", "FILE", "prints the hosts there are now: `host:slots`"),
+    flag(
+        *("--slots-per-host", "N"),
+        "workers on a host for which the script prints no number (default 1)",
+    ),
+    flag("--elastic-timeout", "S", "seconds to wait for enough workers (default 600)"),
+    flag("--reset-limit", "N", "how often the set of workers may change (default: no limit)"),
+    flag(
+        *("--blacklist-cooldown-range", "MIN MAX"),
+        "seconds for which a host with a failed worker is excluded, the first time and at most "
+        "(default: for good)",
+        nargs=2,
+    ),
+    flag("--blacklist", "slot|host", "what a failed worker excludes (default host)"),
+)
 
 # Horovod's flags that mean the same here, and the flag of `run`.
 _TRANSLATED = (
@@ -108,7 +122,8 @@ COMMAND = Command(
             flag("--config-file", "FILE", "settings in YAML; flags take precedence"),
             flag("-v --version", "", "show the version of Horovod that is followed"),
             flag("-cb --check-build", "", "show what is available, and exit"),
-        )
+        ),
+        "elastic runs, with --min-np or --host-discovery-script": _ELASTIC,
     },
     usual="-np -H -hostfile --output-filename --timeline-filename --config-file --check-build",
     examples="""
@@ -119,16 +134,11 @@ farandole horovodrun -np 4 -H host1:2,host2:2 python train.py
 `farandole run` has flags of its own: threads per worker, transports, recording.
 """,
     more="Taken, and without effect here (one line says so):\n"
-    + textwrap.fill(
-        ", ".join((*_VALUED, *_PLAIN, *_ELASTIC, *_OTHERS)), 80, break_on_hyphens=False
-    ),
+    + textwrap.fill(", ".join((*_VALUED, *_PLAIN, *_OTHERS)), 80, break_on_hyphens=False),
     hidden=(
-        flag("--host-discovery-script", "FILE", ""),
         *(flag(name, "VALUE", "", repeated=True, default=None) for name in _VALUED),
         # Not by its name alone, or --no-autotune and --autotune were one.
         *(flag(name, "", "", dest=name, default=None) for name in _PLAIN),
-        *(flag(" ".join(names), "N", "") for names in _ELASTIC.items()),
-        flag("--blacklist-cooldown-range", "N", "", nargs=2),
         flag("-prefix-timestamp --prefix-output-with-timestamp", "", "", default=None),
     ),
     takes_command=True,
@@ -163,16 +173,7 @@ def main(args: argparse.Namespace) -> int:
 def translate(
     args: argparse.Namespace, environ: Mapping[str, str] = os.environ
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the flags of `farandole run` for those of horovodrun, and variables for the workers.
-
-    Raises:
-        UsageError: Something that Farandole does not have, and that changes the run.
-    """
-    if args.host_discovery_script is not None:
-        raise UsageError(
-            f"--host-discovery-script {args.host_discovery_script}: Farandole has no elastic runs. "
-            "Give the hosts by -H or --hostfile."
-        )
+    """Return the flags of `farandole run` for these, and variables for the workers."""
     given = vars(args)
     values = {run: given[_dest(one.names[-1])] for run, one in _TRANSLATED}
     if values["--start-timeout"] is None:
@@ -186,7 +187,22 @@ def translate(
         variables["HOROVOD_TIMELINE"] = str(args.timeline_filename)
     if args.timeline_mark_cycles:
         variables["HOROVOD_TIMELINE_MARK_CYCLES"] = "1"
-    return _given(values), variables
+    return _given(values) + _elastic(args), variables
+
+
+def _elastic(args: argparse.Namespace) -> list[str]:
+    """Return the flags of an elastic run: no limit, and failures exclude hosts, as in Horovod."""
+    if not _is_elastic(args):
+        return []
+    given = {one.names[0]: getattr(args, _dest(one.names[0])) for one in _ELASTIC}
+    given["--max-np"] = given["--max-np"] or "auto"
+    given["--blacklist"] = given["--blacklist"] or "host"
+    cooldown = given.pop("--blacklist-cooldown-range")
+    return _given(given) + (["--blacklist-cooldown-range", *cooldown] if cooldown else [])
+
+
+def _is_elastic(args: argparse.Namespace) -> bool:
+    return args.host_discovery_script is not None or args.min_np is not None
 
 
 def _given(flags: Mapping[str, Any]) -> list[str]:
@@ -197,9 +213,10 @@ def _given(flags: Mapping[str, Any]) -> list[str]:
 def ignored_flags(args: argparse.Namespace) -> list[str]:
     """Name the given flags that mean nothing here."""
     given = vars(args)
+    unused = [] if _is_elastic(args) else [one.names[0] for one in _ELASTIC]
     return [
         *(flag for flag in _PLAIN if given[flag]),
-        *(flag for flag in (*_VALUED, *_ELASTIC, *_OTHERS) if given[_dest(flag)] is not None),
+        *(flag for flag in (*_VALUED, *unused, *_OTHERS) if given[_dest(flag)] is not None),
         *(f"{name} (--config-file)" for name in given.get("config_ignored", ())),
     ]
 

@@ -14,6 +14,7 @@ import shlex
 import sys
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,10 @@ from farandole.format import plural
 from farandole.study.values import count
 
 if TYPE_CHECKING:
+    from farandole.launch.elastic_options import ElasticOptions
     from farandole.launch.launcher import Outcome
     from farandole.launch.output import Stream
-    from farandole.launch.placement import Placement, Shape
+    from farandole.launch.placement import Placement, Shape, Slots
     from farandole.launch.plan import Plan
     from farandole.launch.slurm_jobs import JobScript
 
@@ -85,6 +87,49 @@ _STALL_FLAGS = (
         "seconds after which such an operation ends the job (default: never)",
     ),
 )
+_ELASTIC_FLAGS = (
+    flag(
+        *("--max-restarts", "N"),
+        "start again after a failure, at most N times (default 0)",
+    ),
+    flag(
+        *("--min-np --min-num-proc", "N"),
+        "elastic: go on after a failure with at least N workers",
+        dest="min_np",
+    ),
+    flag(
+        *("--max-np --max-num-proc", "N"),
+        "elastic: take in new workers up to N, or auto: as many as the hosts have room for "
+        "(default: -np)",
+        dest="max_np",
+    ),
+    flag(
+        *("--host-discovery-script", "FILE"),
+        "elastic: prints the hosts there are now, `host` or `host:slots` in a line",
+    ),
+    flag(
+        *("--slots-per-host", "N"),
+        "workers on a host for which the script prints no number (default 1)",
+    ),
+    flag(
+        *("--elastic-timeout", "S"),
+        "seconds to wait for enough workers, at the start and after a failure (default 600)",
+    ),
+    flag(
+        *("--reset-limit", "N"),
+        "how often the set of workers may change before the job fails (default: no limit)",
+    ),
+    flag(
+        *("--blacklist", "slot|host"),
+        "what a failure excludes. slot: replace the worker in its place, and exclude its host "
+        "when that fails at once, too (default). host: exclude the host",
+    ),
+    flag(
+        *("--blacklist-cooldown-range", "MIN MAX"),
+        "seconds for which a host is excluded, the first time and at most (default: for good)",
+        nargs=2,
+    ),
+)
 # Other variables than FARANDOLE_NAME.
 _VARIABLES = {"record": "FARANDOLE_RECORD_DIR", "timeline": "FARANDOLE_TIMELINE_FILE"}
 # What needs somebody who hears of all workers: no task of an srun step does.
@@ -97,7 +142,9 @@ def _dest(one: Flag) -> str:
     return str(one.options.get("dest", longest[2:].replace("-", "_")))
 
 
-_WITH_VARIABLES = [_dest(one) for one in (*_PLAN_FLAGS, *_HOST_FLAGS, *_STALL_FLAGS)]
+_WITH_VARIABLES = [
+    _dest(one) for one in (*_PLAN_FLAGS, *_HOST_FLAGS, *_ELASTIC_FLAGS, *_STALL_FLAGS)
+]
 _NAMED = ", ".join(_VARIABLES.get(name, f"FARANDOLE_{name.upper()}") for name in _WITH_VARIABLES)
 
 COMMAND = Command(
@@ -107,6 +154,7 @@ COMMAND = Command(
     flags={
         "workers": _PLAN_FLAGS,
         "several hosts": _HOST_FLAGS,
+        "surviving failures (docs/how-to/elastic.md)": _ELASTIC_FLAGS,
         "output and supervision": (
             *_STALL_FLAGS,
             flag("--no-tag", "", "do not put [rank]<stdout>: before lines"),
@@ -127,7 +175,7 @@ COMMAND = Command(
             flag("--script-only", "", "print the job script, and do not submit it"),
         ),
     },
-    usual="-np --threads -H --launcher --output-dir --timeline -m",
+    usual="-np --threads -H --launcher --max-restarts --min-np --output-dir --timeline -m",
     examples="""
 farandole run -np 2 python train.py --lr 0.1
 farandole run -H n1:2,n2:2 python train.py
@@ -166,6 +214,7 @@ def main(args: argparse.Namespace) -> int:
         np=args.np if shape is None else shape.size,
         num_slots=num_slots if job is None else job.num_slots,
     )
+    plan = replace(plan, elastic=_elastic(args, plan, slots))
     placement = None
     if slots is not None:
         place = job.place if job is not None else functools.partial(pack, slots)
@@ -201,6 +250,20 @@ def _tell_workers(args: argparse.Namespace) -> None:
     given = {name: value for name, value in given.items() if value is not None}
     read_stall_times(os.environ, given)
     os.environ.update(given)
+
+
+def _elastic(
+    args: argparse.Namespace, plan: Plan, hosts: Sequence[Slots] | None
+) -> ElasticOptions | None:
+    """Decide from the flags how the run goes on after a failure."""
+    from farandole.launch.elastic_options import FLAGS, read_options
+
+    return read_options(
+        {name: getattr(args, name) for name in FLAGS},
+        num_workers=plan.num_workers,
+        hosts=hosts,
+        environ=os.environ,
+    )
 
 
 def _plan(args: argparse.Namespace, command: Sequence[str], **decided: Any) -> Plan:

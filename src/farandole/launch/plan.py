@@ -12,6 +12,7 @@ from pathlib import Path
 
 from farandole.errors import UsageError
 from farandole.format import plural
+from farandole.launch.elastic_options import ElasticOptions
 from farandole.world.cores import Cores, threads_per_worker
 from farandole.world.environment import DEFAULT_START_TIMEOUT_S, TRANSPORTS, scaled_start_timeout_s
 
@@ -65,6 +66,8 @@ class Plan:
     """Whether `import horovod.torch` resolves to Farandole."""
     clean_stop: bool = True
     """Whether SIGUSR1 asks the workers to stop by themselves; else it ends them, as SIGTERM."""
+    elastic: ElasticOptions | None = None
+    """How the run goes on after failures and changes of hosts; None: a failure ends it."""
 
 
 def make_plan(
