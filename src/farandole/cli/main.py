@@ -20,6 +20,7 @@ _COMMANDS = {
     "run": "start a training script on several workers",
     "study": "measure how a training script scales",
     "report": "write a study's report again, or compare studies",
+    "doctor": "find what is silently wrong with a distributed script",
     "project": "predict time, cost and accuracy with more workers",
 }
 _MORE = {

@@ -23,9 +23,10 @@ def install() -> None:
     Nothing is opened before the process trains: launchers and helpers see the same variables.
     """
     from farandole.launch.startup import after_import
-    from farandole.recorder import batches
+    from farandole.recorder import batches, detail
 
     loaders = batches.Loaders()
+    detailed = bool(detail.detail())
     calibrates = bool(os.environ.get(APART))
 
     def follow_arguments() -> None:
@@ -42,6 +43,8 @@ def install() -> None:
         ddp.install(torch)
         passes = batches.Passes(torch)
         batches.follow_backward(torch, passes)
+        if detailed:
+            detail.install_torch(torch)
         optimizers.install(optimizers.Optimizers(loaders, passes))
         _follow_process()
 
@@ -57,6 +60,8 @@ def install() -> None:
         from farandole.recorder import keras
 
         keras.install(loaders)
+        if detailed:
+            detail.install_keras(sys.modules["keras"])
         _follow_process()
         if calibrates:
             from farandole.recorder import contention

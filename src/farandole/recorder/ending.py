@@ -264,7 +264,7 @@ class Stopper:
     ) -> None:
         self._control, self._leads = control, rank == 0
         # A number of steps is the same on every rank, and needs no agreement.
-        self._alone = rule.steps is not None or size == 1
+        self._alone = rule.fixed or size == 1
         self._progress = Progress(rule)
         self._sleep, self._clock = sleep, clock
         self._end_s = 0.0
@@ -311,7 +311,7 @@ def make_stopper(text: str, folder: str, world: World, *, rank: int, size: int) 
     """
     rule = StopRule.from_json(text)
     control: Agreement
-    if rule.steps is not None or world.one_host:
+    if rule.fixed or world.one_host:
         path = os.path.join(folder, "control")  # noqa: PTH118 (imports on use)
         control = Control(path, rank=rank, size=size)
     elif world.board is not None:
@@ -343,6 +343,13 @@ class StopRule:
     """End after exactly so many steps."""
     epochs: int | None = None
     """End in the first steps after so many passes over the training data."""
+    least_s: float | None = None
+    """Of steps: end after `steps` of them, but not before so many seconds."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether all ranks come to the same last step without a word."""
+        return self.steps is not None and self.least_s is None
 
     @classmethod
     def from_json(cls, text: str) -> StopRule:
@@ -378,7 +385,7 @@ class Progress:
         rule, ends = self._rule, self._ends_s
         ends.append(end_s)
         if rule.steps is not None:
-            return len(ends) >= rule.steps
+            return len(ends) >= rule.steps and end_s - ends[0] >= (rule.least_s or 0.0)
         if rule.epochs is not None:
             return epochs >= rule.epochs
         if rule.precision is None:

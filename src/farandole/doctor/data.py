@@ -1,0 +1,3 @@
+"""FD2xx: which samples each worker trains on."""
+
+from __future__ import annotations

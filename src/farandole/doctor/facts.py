@@ -1,0 +1,454 @@
+"""What the recorder wrote about a launch, as the input of every check.
+
+A worker that is recorded with FARANDOLE_RECORD=doctor (or =watch, the cheap part of it) writes more
+kinds of lines into rank-N.jsonl than a study needs. Each kind has a record here, registered by
+@fact; `rank.facts(Record)` returns them in the order in which they were written, and
+`rank.lines("kind")` the plain lines of kinds that have no record.
+
+Facts that exist (fields as in the records below; * also without FARANDOLE_RECORD):
+
+  *Rank        rank, size, host, steps, epochs, bytes_sent, weights, sample_hashes, dataset_size,
+               batch_seen, framework, params, learning_rates, metrics, notes, opened, ended
+   Machine     threads, affinity, cores, versions, script, script_hash, open_files...
+   Optimizer   number, name, where, parameters, tensors, groups
+   Model       parameters (names), shapes, trainable, buffers, unheld
+   State       step, weights, buffers, optimizer, rng: 64-bit hashes per tensor, for rank agreement
+   Gradients   step, hashes, norms: gradients as the optimizer used them, per parameter
+   Groups      step, optimizer, groups: hyperparameters, whenever they change
+   Wrapper     kind (ddp, farandole, keras), where, forwards, bypassed, synced, unsynced, ...
+   Calls       sites (operation, file:line), order, counts: collectives that the script calls itself
+   Waiting     call, where, since_s: a collective that did not return
+   File        path, mode, where: files that the script opened for writing
+
+Planned, by theme; whoever writes the checks adds record and recorder here:
+
+   FD2xx data (recorder/samples.py)
+   Loader      where, dataset_size, batch_size, workers, sampler, replicas, sampler_rank,
+               sampler_seed, shuffle, drop_last, training, replaced
+   Epoch       number, loader, samples, distinct, hashes, order, by ("index" or "content")
+   FD3xx optimisation (recorder/schedules.py)
+   Schedule    step, name, optimizer, where, steps (of the schedule so far), updates, total
+   Scaler      step, scale, skipped
+   Clip        step, where, norm, most, before_reduction
+   Local       step, norms of gradients before they are averaged, passes, batch
+   FD4xx measurement (recorder/evaluation.py)
+   Evaluation  number, samples, batches, dataset_size, rank, where
+   Printed     name, value, where
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar, cast
+
+from farandole.errors import UsageError
+from farandole.format import plural
+
+_Fact = TypeVar("_Fact")
+_KINDS: dict[type, str] = {}
+
+SCHEMA = 1
+
+
+def fact(kind: str) -> Callable[[type[_Fact]], type[_Fact]]:
+    """Make a frozen dataclass the record of a kind of lines; every field needs a default."""
+
+    def register(record: type[_Fact]) -> type[_Fact]:
+        _KINDS[record] = kind
+        return record
+
+    return register
+
+
+# Which machine and software
+
+
+@fact("machine")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where a worker runs, and with what."""
+
+    threads: int | None = None
+    """That one operation of the framework uses."""
+    affinity: tuple[int, ...] = ()
+    """Cores that the worker may use."""
+    cores: float | None = None
+    """Cores that all workers of this host may use together, control groups considered."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    script: str = ""
+    script_hash: str = ""
+    open_files: int | None = None
+    """How many files the worker may have open (RLIMIT_NOFILE)."""
+    shm_free_bytes: int | None = None
+    interface: str = ""
+    """GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME."""
+    address: str = ""
+    """Where the workers meet: MASTER_ADDR."""
+    backend: str = ""
+    """Of torch.distributed, where it is used."""
+    device: str = ""
+    """cpu, or a GPU by its number and UUID."""
+    loader_processes: int | None = None
+    """Of the training data's loader."""
+    world: tuple[int, int] | None = None
+    """Rank and size that the framework itself was given; None before it joined."""
+
+
+# Weights, gradients and hyperparameters
+
+
+@fact("optimizer")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optimizer:
+    """An optimizer that made an update."""
+
+    number: int = 0
+    name: str = ""
+    where: str = ""
+    """file:line where the script made it."""
+    step_where: str = ""
+    """file:line of its first step()."""
+    tensors: int = 0
+    parameters: int = 0
+    distributed: bool = False
+    """Whether it is Farandole's or Horovod's DistributedOptimizer."""
+
+
+@fact("model")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The parameters that optimizers hold, when the first step ended, in their order."""
+
+    names: tuple[str, ...] = ()
+    shapes: tuple[str, ...] = ()
+    trainable: tuple[bool, ...] = ()
+    buffers: tuple[str, ...] = ()
+    """Names of the floating point buffers of the modules that hold these parameters."""
+    unheld: tuple[str, ...] = ()
+    """Trainable parameters of the model that no optimizer holds."""
+
+
+@fact("state")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Hashes of what workers should have alike, in the order of Model's names."""
+
+    step: int = 0
+    """Steps that had ended: 0 is before the first update."""
+    weights: tuple[str, ...] = ()
+    weight_norms: tuple[float, ...] = ()
+    buffers: tuple[str, ...] = ()
+    buffer_means: tuple[float, ...] = ()
+    buffer_norms: tuple[float, ...] = ()
+    optimizer: tuple[str, ...] = ()
+    """Of optimizer state, by parameter; "" where there is none."""
+    optimizer_steps: float | None = None
+    """The step counter that the optimizer itself keeps."""
+    rng: Mapping[str, str] = field(default_factory=dict)
+    """By generator: torch, numpy, python."""
+
+
+@fact("gradients")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gradients:
+    """Gradients that an update used, in the order of Model's names; "" and NaN for none."""
+
+    step: int = 0
+    hashes: tuple[str, ...] = ()
+    norms: tuple[float, ...] = ()
+    finite: bool = True
+
+
+@fact("groups")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Groups:
+    """An optimizer's hyperparameters, when they are first seen and whenever they change."""
+
+    step: int = 0
+    optimizer: int = 0
+    groups: tuple[Mapping[str, Any], ...] = ()
+    """By parameter group: lr, momentum, weight_decay, betas..."""
+
+
+# What is exchanged
+
+
+@fact("wrapper")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wrapper:
+    """What averages gradients, as it was at the end."""
+
+    kind: str = ""
+    """ddp, farandole (its DistributedOptimizer, or Horovod's), keras, process_group."""
+    where: str = ""
+    forwards: int = 0
+    """Calls of a DDP module in training."""
+    bypassed: int = 0
+    """Training calls of the module inside of DDP that did not come through DDP."""
+    bypassed_where: str = ""
+    synced: int = 0
+    """Passes whose backward exchanges gradients."""
+    unsynced: int = 0
+    """Passes under no_sync()."""
+    unsynced_updates: int = 0
+    """Updates whose last pass was under no_sync()."""
+    size: int | None = None
+    """Workers in its process group."""
+    broadcast_buffers: bool | None = None
+    find_unused: bool | None = None
+    sync_batch_norm: bool | None = None
+
+
+@fact("calls")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """Collectives that the script itself calls, until now: the last line counts."""
+
+    sites: tuple[tuple[str, str], ...] = ()
+    """Operation and file:line."""
+    counts: tuple[int, ...] = ()
+    """Calls by site."""
+    order: tuple[int, ...] = ()
+    """Sites in the order of the first calls (see MOST_CALLS in recorder/calls.py)."""
+    shapes: tuple[str, ...] = ()
+    """What was first sent at each site."""
+
+
+@fact("waiting")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A worker that has made no progress for some seconds, and where it is."""
+
+    call: str = ""
+    """The collective that it is in; empty where it is in none."""
+    where: str = ""
+    seconds: float = 0.0
+    step: int = 0
+
+
+@fact("file")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file that the script opened for writing."""
+
+    path: str = ""
+    mode: str = ""
+    where: str = ""
+    step: int = 0
+
+
+# FD2xx data: records of recorder/samples.py
+
+
+# FD3xx optimisation: records of recorder/schedules.py
+
+
+# FD4xx measurement and evaluation: records of recorder/evaluation.py
+
+
+# A launch
+
+
+Ended = Literal["ok", "stopped", "failed", "hung", "killed", ""]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A figure that the script reported."""
+
+    name: str
+    value: float
+    step: int | None = None
+    epoch: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """What one worker wrote."""
+
+    rank: int
+    size: int
+    host: str = ""
+    steps: int = 0
+    epochs: int = 0
+    end_s: tuple[float, ...] = ()
+    """Ends of steps on the host's monotonic clock."""
+    samples: tuple[float | None, ...] = ()
+    """By step."""
+    passes: tuple[float | None, ...] = ()
+    """Backward passes by step."""
+    setup: Mapping[str, Any] = field(default_factory=dict)
+    """What is the same in all steps: framework, dataset_size, batch_seen, params, ..."""
+    end: Mapping[str, Any] = field(default_factory=dict)
+    """The last line; empty where the worker did not come to write it."""
+    metrics: tuple[Metric, ...] = ()
+    notes: tuple[str, ...] = ()
+    told: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+
+    def lines(self, kind: str) -> tuple[Mapping[str, Any], ...]:
+        """Return the lines of a kind as they were written."""
+        return self.told.get(kind, ())
+
+    def facts(self, record: type[_Fact]) -> tuple[_Fact, ...]:
+        """Return the facts of a kind, in the order in which they were written."""
+        known = {each.name for each in fields(cast(Any, record))}
+        return tuple(
+            record(**{name: _frozen(value) for name, value in line.items() if name in known})
+            for line in self.lines(_KINDS[record])
+        )
+
+    def last(self, record: type[_Fact]) -> _Fact | None:
+        """Return the last fact of a kind, which counts where each line has all until then."""
+        found = self.facts(record)
+        return found[-1] if found else None
+
+    @property
+    def framework(self) -> str:
+        """What averages gradients: farandole.torch, ddp, torch, farandole.keras, ..."""
+        return str(self.setup.get("framework") or "")
+
+    @property
+    def weights(self) -> str | None:
+        """One fingerprint of all weights behind the last step."""
+        return self.end.get("weights")
+
+    @property
+    def bytes_sent(self) -> Mapping[str, int]:
+        """Payload by kind: gradients, buffers, parameters, objects, other, control."""
+        return self.end.get("bytes_sent") or {}
+
+    @property
+    def sample_hashes(self) -> tuple[str, ...]:
+        """Of the first samples that this worker trained on."""
+        return tuple(self.setup.get("sample_hashes") or ())
+
+    @property
+    def detailed(self) -> bool:
+        """Whether the recorder was asked for a doctor's facts."""
+        return bool(self.lines("machine"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One launch: what all its workers wrote."""
+
+    ranks: tuple[Rank, ...]
+    workers: int
+    ended: Ended = ""
+    reason: str = ""
+    """Why it did not end well."""
+    alone: Job | None = None
+    """The same script on one worker with the same global batch, where it was replayed."""
+
+    @property
+    def training(self) -> tuple[Rank, ...]:
+        """The workers that made steps."""
+        return tuple(rank for rank in self.ranks if rank.steps)
+
+    @property
+    def framework(self) -> str:
+        """What fixes are written for: torch (Farandole or Horovod), ddp, accelerate, lightning,
+        keras or tensorflow."""
+        named = [rank.framework for rank in self.ranks]
+        modules = {name for rank in self.ranks for name in rank.end.get("modules") or ()}
+        if any("keras" in name for name in named):
+            return "keras"
+        if any("tensorflow" in name for name in named):
+            return "tensorflow"
+        if any(name == "farandole.torch" for name in named):
+            return "torch"
+        if "accelerate" in modules:
+            return "accelerate"
+        if modules & {"lightning", "pytorch_lightning"}:
+            return "lightning"
+        return "ddp" if any(name in ("ddp", "process_group") for name in named) else "torch"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The hosts that workers ran on, each once."""
+        return tuple(dict.fromkeys(rank.host for rank in self.ranks))
+
+
+def read_job(folder: Path, *, workers: int, ended: Ended = "", reason: str = "") -> Job:
+    """Read what the workers of a launch recorded into a folder.
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
+    try:
+        files = sorted(folder.glob("rank-*.jsonl"), key=lambda file: (len(file.name), file.name))
+        found = [read_rank(file.read_bytes()) for file in files if ".events." not in file.name]
+    except OSError as error:
+        raise UsageError(f"{folder} cannot be read ({error.strerror}).") from error
+    ranks = tuple(rank for rank in found if rank is not None)
+    return Job(ranks=ranks, workers=workers, ended=ended, reason=reason)
+
+
+def read_rank(text: bytes | str) -> Rank | None:
+    """Read a worker's lines; None without a first one. Damaged lines are passed over."""
+    told: dict[str, list[Mapping[str, Any]]] = {}
+    for line in text.splitlines():
+        try:
+            content = json.loads(line)
+            told.setdefault(str(content["kind"]), []).append(content)
+        except (ValueError, TypeError, KeyError, RecursionError):
+            continue  # the last line of a worker that was killed
+    if "begin" not in told:
+        return None
+    begin = told["begin"][0]
+    columns = [one.get("columns") or {} for one in told.get("steps", ())]
+    setup = _merged(told.get("setup", ()))
+    return Rank(
+        rank=int(begin["rank"]),
+        size=int(begin.get("size") or 1),
+        host=str(begin.get("host", "")),
+        steps=sum(len(one.get("end_s") or ()) for one in columns),
+        epochs=len(told.get("epoch", ())),
+        end_s=_column(columns, "end_s"),
+        samples=_column(columns, "samples"),
+        passes=_column(columns, "passes"),
+        setup=setup,
+        end=_merged(told.get("end", ())[-1:]),
+        metrics=tuple(_metric(one) for one in told.get("metric", ())),
+        notes=tuple(str(one.get("text", "")) for one in told.get("note", ())),
+        told={kind: tuple(lines) for kind, lines in told.items()},
+    )
+
+
+def say_ranks(ranks: Iterable[int]) -> str:
+    """Name ranks as in a sentence: "rank 1", "ranks 0 and 2", "4 ranks"."""
+    ordered = sorted(ranks)
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    if len(ordered) > 4:
+        return plural(len(ordered), "rank")
+    return f"ranks {', '.join(map(str, ordered[:-1]))} and {ordered[-1]}"
+
+
+def _column(blocks: Iterable[Mapping[str, Sequence[Any]]], name: str) -> tuple[Any, ...]:
+    return tuple(
+        value
+        for block in blocks
+        for value in block.get(name) or [None] * len(block.get("end_s") or ())
+    )
+
+
+def _metric(line: Mapping[str, Any]) -> Metric:
+    step, epoch = line.get("step"), line.get("epoch")
+    return Metric(
+        name=str(line.get("name")),
+        value=float(line.get("value", "nan")),
+        step=None if step is None else int(step),
+        epoch=None if epoch is None else float(epoch),
+    )
+
+
+def _merged(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    return {name: value for line in lines for name, value in line.items() if value is not None}
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value

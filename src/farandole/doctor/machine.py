@@ -1,0 +1,3 @@
+"""FD5xx: machine, launch and files."""
+
+from __future__ import annotations

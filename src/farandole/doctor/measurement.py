@@ -1,0 +1,3 @@
+"""FD4xx: metrics and evaluation."""
+
+from __future__ import annotations

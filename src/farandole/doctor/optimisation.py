@@ -1,0 +1,3 @@
+"""FD3xx: learning rates, schedules, accumulation, clipping, precision."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""Which samples this worker trains on: loaders, samplers, hashes by epoch (facts of FD2xx)."""
+
+from __future__ import annotations
