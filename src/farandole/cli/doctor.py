@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 COMMAND = Command(
     name="doctor",
-    text="Run a training script briefly on several workers, compare what they do, and say what is "
-    "silently wrong: workers that train alone, weights that drift apart, data seen twice...",
-    usage="[-np 2] [options] -- COMMAND ...\n--explain ID\n--list",
+    text="Run a training script for a minute on several workers, compare what they do, and say "
+    "what is silently wrong: workers that train alone, data seen twice...",
+    usage="[-np 2] [options] -- COMMAND ...\n--explain ID | --list",
     flags={
         "the run": (
             flag(
@@ -61,15 +61,15 @@ COMMAND = Command(
             flag("--list", "", "list all checks"),
         ),
     },
-    usual="-np --steps --epochs --select --ignore --json --sarif --explain --list",
+    usual="-np --steps --epochs --ignore --json --sarif --explain --list",
     examples="""
 farandole doctor -- python train.py --lr 0.1
 farandole doctor -np 4 --epochs 2 -- python train.py
 farandole doctor --explain FD103
 """,
     notes="""
-Exit code 1 when there is an error, 0 otherwise. A comment in the script leaves a
-finding out: # farandole: ignore[FD107] each rank has its own rate on purpose
+Exit code 1 with errors, else 0. A comment in the script leaves a finding out:
+# farandole: ignore[FD107] reason
 """,
     more="""
 Commands that bring their own launcher keep it:

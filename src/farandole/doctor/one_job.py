@@ -101,8 +101,8 @@ def weights_differ_at_start(job: Job) -> Iterator[Seen]:
     "something changes them on one rank only, or some updates are not averaged. The model that is "
     "saved is one of {workers}.",
     fix={
-        "torch": "# every rank must do the same: the same number of optimizer.step() calls, no change\n"
-        "# of weights under `if hvd.rank() == 0`, no rank that skips a batch by itself",
+        "torch": "# every rank does the same: as many calls of optimizer.step(), no batch skipped\n"
+        "# by one rank, no weights changed under `if hvd.rank() == 0`",
         "ddp": "# change weights, step and skip on every rank alike, never under `if rank == 0`",
         "keras": "# change weights on every rank alike, and before or after fit",
     },
