@@ -9,13 +9,13 @@ Facts that exist (fields as in the records below; * also without FARANDOLE_RECOR
 
   *Rank        rank, size, host, steps, epochs, bytes_sent, weights, sample_hashes, dataset_size,
                batch_seen, framework, params, learning_rates, metrics, notes, opened, ended
-   Machine     threads, affinity, cores, versions, script, script_hash, open_files...
+   Machine     threads, affinity, cores, cpus, versions, script, files, ...
    Optimizer   number, name, where, parameters, tensors, groups
    Model       parameters (names), shapes, trainable, buffers, unheld
    State       step, weights, buffers, optimizer, rng: 64-bit hashes per tensor, for rank agreement
    Gradients   step, hashes, norms: gradients as the optimizer used them, per parameter
    Groups      step, optimizer, groups: hyperparameters, whenever they change
-   Wrapper     kind (ddp, farandole, keras), where, forwards, bypassed, synced, unsynced, ...
+   Wrapper     kind_of (ddp), number, where, forwards, bypassed, synced, unsynced, ...
    Calls       sites (operation, file:line), order, counts: collectives that the script calls itself
    Waiting     call, where, since_s: a collective that did not return
    File        path, mode, where: files that the script opened for writing
@@ -79,7 +79,10 @@ class Machine:
     """Cores that all workers of this host may use together, control groups considered."""
     versions: Mapping[str, str] = field(default_factory=dict)
     script: str = ""
-    script_hash: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Hashes of the script and of the user's modules, by file."""
+    cpus: int | None = None
+    """Of the host."""
     open_files: int | None = None
     """How many files the worker may have open (RLIMIT_NOFILE)."""
     shm_free_bytes: int | None = None
@@ -91,8 +94,6 @@ class Machine:
     """Of torch.distributed, where it is used."""
     device: str = ""
     """cpu, or a GPU by its number and UUID."""
-    loader_processes: int | None = None
-    """Of the training data's loader."""
     world: tuple[int, int] | None = None
     """Rank and size that the framework itself was given; None before it joined."""
 
@@ -181,8 +182,10 @@ class Groups:
 class Wrapper:
     """What averages gradients, as it was at the end."""
 
-    kind: str = ""
-    """ddp, farandole (its DistributedOptimizer, or Horovod's), keras, process_group."""
+    kind_of: str = ""
+    """ddp, the only one so far: optimizers are told of by Optimizer."""
+    number: int = 0
+    """The last line of each number counts."""
     where: str = ""
     forwards: int = 0
     """Calls of a DDP module in training."""

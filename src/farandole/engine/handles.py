@@ -51,7 +51,9 @@ def run_now(
     engine = engine or now.engine
     full = now.handles.name(kind, name, engine.number)
     if (recorder := current()) is not None:
-        recorder.sent(payload, size_of(operation.signature))
+        recorder.sent(payload, nbytes := size_of(operation.signature))
+        if recorder.calls is not None:
+            recorder.calls.called(kind, f"{nbytes} bytes")
     engine.run(full, operation, queues=name is None)
 
 
@@ -72,5 +74,7 @@ def begin(
     engine, handles = engine or now.engine, now.handles
     full = handles.name(kind, name, engine.number)
     if (recorder := current()) is not None:
-        recorder.sent(payload, size_of(operation.signature))
+        recorder.sent(payload, nbytes := size_of(operation.signature))
+        if recorder.calls is not None:
+            recorder.calls.called(kind, f"{nbytes} bytes")
     return handles.add(engine.submit(full, operation, queues=name is None), result)

@@ -61,6 +61,8 @@ def _exchange(obj: Any, name: str, engine: Engine, *, send: bool) -> list[bytes]
     if recorder is not None:
         # Who only receives counts what the root has sent.
         recorder.sent("objects", len(message) if send else sum(map(len, answers)))
+        if recorder.calls is not None:
+            recorder.calls.called(name.partition(".")[0], "")
     if error is not None:
         raise error
     return answers

@@ -100,8 +100,8 @@ class Watch:
         """Take the arguments of an audit event `open`."""
         path, mode, flags = arguments
         if isinstance(path, str | os.PathLike | bytes):
-            writes = bool(flags & _WRITING) if mode is None else _writes(str(mode))
-            self._tell(path, writes)
+            write = bool(flags & _WRITING) if mode is None else writes(str(mode))
+            self._tell(path, write)
 
     def renamed(self, arguments: tuple[Any, ...]) -> None:
         """Take the arguments of an audit event `os.rename`."""
@@ -131,5 +131,6 @@ class Watch:
             self._inside = False
 
 
-def _writes(mode: str) -> bool:
+def writes(mode: str) -> bool:
+    """Say whether a mode of open() writes."""
     return any(letter in mode for letter in "wax+")

@@ -20,7 +20,7 @@ from farandole.recorder.noise import NOT_MEASURED
 from farandole.recorder.recorder import Recorder, current, wrap
 
 # Where each function has what it sends: the place of the argument, and its name.
-_PAYLOAD = {
+PAYLOAD = {
     "all_reduce": (0, "tensor"),
     "all_reduce_coalesced": (0, "tensors"),
     "reduce": (0, "tensor"),
@@ -41,9 +41,9 @@ _PAYLOAD = {
     "send": (0, "tensor"),
     "isend": (0, "tensor"),
 }
-_REDUCING = frozenset(name for name in _PAYLOAD if "reduce" in name)
+_REDUCING = frozenset(name for name in PAYLOAD if "reduce" in name)
 # These pickle, and send what they have pickled by the functions above.
-_OBJECTS = (
+OBJECTS = (
     "all_gather_object",
     "gather_object",
     "broadcast_object_list",
@@ -51,7 +51,7 @@ _OBJECTS = (
     "send_object_list",
     "recv_object_list",
 )
-_CONTROL = ("barrier", "monitored_barrier")
+CONTROL = ("barrier", "monitored_barrier")
 
 
 class _Thread(threading.local):
@@ -87,13 +87,13 @@ def install(torch: Any) -> None:
     known = Parameters()
     known.install(torch)
     by_hand = _ByHand(torch, known)
-    for name, (place, argument) in _PAYLOAD.items():
+    for name, (place, argument) in PAYLOAD.items():
         _replace(
             torch, name, functools.partial(_sending, by_hand, name, place=place, argument=argument)
         )
-    for name in _OBJECTS:
+    for name in OBJECTS:
         _replace(torch, name, _pickling)
-    for name in _CONTROL:
+    for name in CONTROL:
         _replace(torch, name, functools.partial(_controlling, name))
     if hasattr(distributed, "Work"):
         distributed.Work.wait = by_hand.waiting(distributed.Work.wait)

@@ -20,7 +20,10 @@ RECORD = "FARANDOLE_RECORD"
 REPLAY = "FARANDOLE_REPLAY"
 """In one worker that stands for so many: its loaders' batches are so many times as large."""
 Detail = Literal["", "watch", "doctor"]
-MODULES = ("state", "wrappers", "calls", "files", "samples", "schedules", "evaluation")
+MODULES = (
+    *("state", "wrappers", "calls", "files", "replay"),
+    *("samples", "schedules", "evaluation"),
+)
 # Steps whose facts every rank tells of, so that they can be compared: the first ones, then some.
 _FIRST = frozenset((0, 1, 2, 3, 5, 8))
 EVERY = {"doctor": 10, "watch": 100}

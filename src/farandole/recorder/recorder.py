@@ -32,6 +32,7 @@ from farandole.recorder.steps import (
 )
 
 if TYPE_CHECKING:
+    from farandole.recorder.calls import CallLog
     from farandole.recorder.contention import Contention
     from farandole.recorder.ending import Stopper
 
@@ -113,6 +114,8 @@ class Recorder:
         """Passes over the training data that have ended."""
         self.stopped = False
         """Whether the study has ended this launch."""
+        self.calls: CallLog | None = None
+        """Where the script's own collectives are told of, if the doctor asks."""
         self.timeline = settings.timeline
         """Whether `event` keeps anything."""
         self.begin_s = interpreter_began_s()
@@ -363,6 +366,11 @@ class Recorder:
         if self._stopper is not None:
             self._stopper.close()
             self._stopper = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether nothing more is written."""
+        return self._closed
 
     def abandon(self) -> None:
         """Let go of the files without another word, as a forked child must."""

@@ -60,6 +60,8 @@ def tensor_norm(tensor: Any) -> float:
 
 
 def _plain(tensor: Any) -> Any:
+    if type(tensor).__name__ == "FlatParameter":
+        raise NotImplementedError  # FSDP's: every rank has another part
     plain = tensor.detach()
     if plain.is_sparse:
         plain = plain.to_dense()

@@ -1,0 +1,31 @@
+"""BatchNorm counts each rank's own samples."""
+
+import torch
+
+import farandole.torch as hvd
+
+hvd.init()
+torch.manual_seed(0)
+
+model = torch.nn.Sequential(
+    torch.nn.Linear(16, 32), torch.nn.BatchNorm1d(32), torch.nn.ReLU(), torch.nn.Linear(32, 4)
+)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+generator = torch.Generator().manual_seed(1)
+# The second half is brighter, and the ranks have a half each.
+x = torch.randn(512, 16, generator=generator)
+x[256:] += 2.0
+dataset = torch.utils.data.TensorDataset(x, x[:, :4].argmax(1))
+half = range(256) if hvd.rank() == 0 else range(256, 512)
+sampler = torch.utils.data.SubsetRandomSampler(list(half))
+loader = torch.utils.data.DataLoader(dataset, batch_size=16, sampler=sampler)
+for epoch in range(3):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,35 @@
+"""Rank 0 resumes from a checkpoint, and nobody tells the others."""
+
+import tempfile
+from pathlib import Path
+
+import torch
+
+import farandole.torch as hvd
+
+hvd.init()
+torch.manual_seed(0)
+
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+# An earlier training left a checkpoint behind.
+with tempfile.TemporaryDirectory() as folder:
+    path = Path(folder) / "checkpoint.pt"
+    torch.save(torch.nn.Sequential(*model).state_dict(), path)
+    if hvd.rank() == 0:
+        state = torch.load(path)
+        model.load_state_dict({name: value + 0.1 for name, value in state.items()})
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+
+generator = torch.Generator().manual_seed(1)
+x = torch.randn(512, 16, generator=generator)
+dataset = torch.utils.data.TensorDataset(x, x[:, :4].argmax(1))
+sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=hvd.size(), rank=hvd.rank())
+loader = torch.utils.data.DataLoader(dataset, batch_size=16, sampler=sampler)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()

@@ -1,0 +1,33 @@
+"""Rank 0 restores the momentum of an earlier training; the others begin without."""
+
+import torch
+
+import farandole.torch as hvd
+
+hvd.init()
+torch.manual_seed(0)
+
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+# What an earlier training left of the momentum.
+state = optimizer.state_dict()
+state["state"] = {
+    at: {"momentum_buffer": torch.ones_like(p)} for at, p in enumerate(model.parameters())
+}
+if hvd.rank() == 0:
+    optimizer.load_state_dict(state)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+
+generator = torch.Generator().manual_seed(1)
+x = torch.randn(512, 16, generator=generator)
+dataset = torch.utils.data.TensorDataset(x, x[:, :4].argmax(1))
+sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=hvd.size(), rank=hvd.rank())
+loader = torch.utils.data.DataLoader(dataset, batch_size=16, sampler=sampler)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
