@@ -6,10 +6,14 @@ in it a rank; it ends when a worker is lost, or when all leave it because hosts 
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import MethodType
+
+from farandole.errors import CollectiveError, UsageError
+from farandole.world.generations import membership
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +30,13 @@ class HostsChanged:
 
 def is_elastic() -> bool:
     """Say whether the launcher forms generations: a worker of an elastic run."""
-    return False
+    return membership() is not None
 
 
 def number() -> int:
     """Return the number of this generation, counted from 1; 0 where the run is not elastic."""
-    return 0
+    member = membership()
+    return 0 if member is None else member.number
 
 
 def hosts_changed() -> HostsChanged | None:
@@ -40,7 +45,11 @@ def hosts_changed() -> HostsChanged | None:
     It reads a word of shared memory. Ranks see a change at different times: rank 0's answer, sent
     to all, is what they agree on.
     """
-    return None
+    member = membership()
+    if member is None or (change := member.change) is None:
+        return None
+    time_ns, added, removed = change
+    return HostsChanged(time_ns=time_ns, added=added, removed=removed)
 
 
 def next_generation(timeout_s: float | None = None) -> None:
@@ -64,9 +73,35 @@ def next_generation(timeout_s: float | None = None) -> None:
     """
     from farandole.engine import context
 
-    context.shutdown()
-    context.init()
-    _call_registered()
+    member = membership()
+    if member is None:
+        context.shutdown()
+        context.init()
+        _call_registered()
+        return
+    _refuse_own_groups()
+    while True:
+        context.leave_generation()
+        member.join(timeout_s)
+        context.init()
+        try:
+            _call_registered()
+            return
+        except CollectiveError:
+            if not member.outdated():
+                raise
+
+
+def _refuse_own_groups() -> None:
+    """Raise UsageError if the script has a process group of torch's, which has its ranks in it."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        raise UsageError(
+            "This script has called torch.distributed.init_process_group(), whose groups (and the "
+            "DistributedDataParallel models in them) cannot go on with other ranks. Leave it out "
+            "and use hvd.DistributedOptimizer, or let all workers start again after a failure: "
+            "farandole run --max-restarts N, without --min-np."
+        )
 
 
 _registered: list[Callable[[], Callable[[], None] | None]] = []

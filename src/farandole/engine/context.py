@@ -10,7 +10,7 @@ import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from farandole.engine import tracing
@@ -21,13 +21,21 @@ from farandole.engine.loop import process_loop, sharpen_sleep
 from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
 from farandole.engine.signature import check_same
 from farandole.engine.watch import open_watch
-from farandole.errors import ForkedProcessError, NotInitializedError, UsageError
+from farandole.errors import (
+    CollectiveError,
+    ForkedProcessError,
+    NotInitializedError,
+    NotNeededError,
+    StartError,
+    UsageError,
+)
 from farandole.transport.choose import open_transport
 from farandole.transport.protocol import Link
 from farandole.version import __version__
 from farandole.world.board import Board
 from farandole.world.cores import allowed_processors, host_cores, read_cores
 from farandole.world.environment import World, read_world
+from farandole.world.generations import GenerationBoard, membership
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous, SoloRendezvous, connect
 
 
@@ -101,7 +109,6 @@ def init(
         UsageError: a ValueError: sets that cannot be, or are there twice.
         ForkedProcessError: this process was forked from one that has called init().
     """
-    global _current, _rendezvous
     _refuse_if_forked()
     dynamic = process_sets == "dynamic"
     if isinstance(process_sets, str) and not dynamic:
@@ -110,17 +117,35 @@ def init(
     if _current is not None:
         _current.sets.find(given)
         return
-    world = read_world(os.environ, cores=host_cores())
+    while True:
+        try:
+            _open(comm, given, dynamic=dynamic)
+        except (CollectiveError, StartError, OSError):
+            # In an elastic run a worker may be lost while they meet: a later generation does.
+            member = membership()
+            if member is None or not member.outdated():
+                raise
+            leave_generation()
+        else:
+            return
+
+
+def _open(comm: Any, given: Sequence[ProcessSet | Sequence[int]], *, dynamic: bool) -> None:
+    """Meet the other workers and open the engine."""
+    global _current, _rendezvous
+    world = _world()
     _check_comm(comm, world)
     if _rendezvous is None:
         _rendezvous = connect(world)
+        # Once, however often it is called.
+        atexit.unregister(shutdown)
         atexit.register(shutdown)
     processors = allowed_processors()
     if world.size > 1:
         processors = _check_settings(world, _rendezvous, given, dynamic=dynamic)
     loop = process_loop()
     cores = read_cores(affinity=processors).available
-    loop.crowded, loop.distant = world.local_size > cores, not world.one_host
+    loop.crowded, loop.distant = world.sharing > cores, not world.one_host
     sharpen_sleep()
     keep_freed_memory(os.environ)
     # Who has met the others over a network has an address that leads to them.
@@ -128,7 +153,11 @@ def init(
     opened = open_transport(world, _rendezvous.exchange, address=met_at)
     if opened.remark and world.rank == 0:
         sys.stderr.write(f"farandole: {opened.remark}\n")
-    loop.watch = open_watch(world, _rendezvous, opened.address) if world.size > 1 else None
+    try:
+        loop.watch = open_watch(world, _rendezvous, opened.address) if world.size > 1 else None
+    except BaseException:
+        opened.transport.close()
+        raise
     engine = Engine(opened.transport, loop, _rendezvous.exchange, address=opened.address)
     _current = Context(
         world=world,
@@ -136,17 +165,42 @@ def init(
         handles=HandleTable(engine),
         rendezvous=_rendezvous,
         pid=os.getpid(),
-        spare_cores=world.local_size < cores,
+        spare_cores=world.sharing < cores,
         sets=ProcessSets(engine, world, dynamic=dynamic or world.dynamic_sets),
-        homogeneous=world.one_host or _all_alike(engine, world),
+        homogeneous=True,
         clean_stop=_clean_stop(world, _rendezvous, opened.transport.link),
     )
     try:
+        if not world.one_host:
+            _current = replace(_current, homogeneous=_all_alike(engine, world))
         tracing.begin_from(os.environ, world)
         _current.sets.begin_with(given)
     except BaseException:
         shutdown()
         raise
+
+
+def _world() -> World:
+    """Return this worker's place: the launcher's variables say it, or the generation it is in."""
+    world = read_world(os.environ, cores=host_cores())
+    member = membership()
+    if member is None:
+        return world
+    try:
+        return member.join().world(member.worker, world)
+    except NotNeededError:
+        # It came too late, or its host has gone again: nothing that its script could do.
+        raise SystemExit(0) from None
+
+
+def leave_generation() -> None:
+    """Leave the others for good: the next init() is that of another generation (elastic runs)."""
+    global _rendezvous
+    shutdown()
+    _rendezvous = None
+    member = membership()
+    if member is not None:
+        member.leave()
 
 
 def _check_settings(
@@ -177,7 +231,11 @@ def _check_settings(
     everyone = rendezvous.exchange(json.dumps([mine, bound]).encode())
     settings, places = zip(*map(json.loads, everyone), strict=True)
     check_same(dict(enumerate(settings)), "their")
-    here = [int(place["processors"], 16) for place in places if place["host"] == world.hostname]
+    here = [
+        int(place["processors"], 16)
+        for place in places
+        if world.one_machine or place["host"] == world.hostname
+    ]
     bits = functools.reduce(operator.or_, here)
     return frozenset(number for number in range(bits.bit_length()) if bits >> number & 1)
 
@@ -185,7 +243,7 @@ def _check_settings(
 def _clean_stop(world: World, rendezvous: Rendezvous, link: Link) -> CleanStop | None:
     """Find out by whom this job may be asked to stop; None: by nobody."""
     warned = world.source in SOURCES
-    notes: Board | LinkNotes
+    notes: Board | GenerationBoard | LinkNotes
     if isinstance(rendezvous, BoardRendezvous) and (warned or world.source == "farandole"):
         notes = rendezvous.board
     elif warned and link.last_step is not None:

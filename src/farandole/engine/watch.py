@@ -18,6 +18,7 @@ from farandole.transport.protocol import Exchange
 from farandole.transport.shm.segment import SegmentError
 from farandole.world.board import Board
 from farandole.world.environment import World, read_stall_times
+from farandole.world.generations import GenerationBoard
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous
 
 _EVERY_S = 0.05
@@ -101,7 +102,7 @@ _POLL_S = 0.005
 class FirstFailure:
     """Looks for the failure that all the others follow from."""
 
-    def __init__(self, board: Board, rank: int) -> None:
+    def __init__(self, board: Board | GenerationBoard, rank: int) -> None:
         """Begin.
 
         Args:
@@ -116,6 +117,7 @@ class FirstFailure:
         peer, text = self._noted()
         if text:
             raise PeerDiedError(f"{text} Rank {self._rank} was waiting for it.", culprit=peer)
+        self._board.check()
 
     def explain(self, error: PeerDiedError) -> PeerDiedError:
         """Add to an error what the peer said itself, or how it ended."""

@@ -13,10 +13,21 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from farandole.launch.elastic import MAX_STARTED, ElasticRun
 from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
+from farandole.launch.membership import Form, Start
 from farandole.launch.output import Outputs, Show, open_files
+from farandole.launch.placement import numbered
 from farandole.launch.plan import Plan
-from farandole.launch.supervisor import Event, Interrupted, Looked, Supervisor, Verdict, WorkerGroup
+from farandole.launch.supervisor import (
+    Event,
+    Interrupted,
+    Looked,
+    Send,
+    Supervisor,
+    Verdict,
+    WorkerGroup,
+)
 from farandole.launch.variables import Job, launcher_environ, worker_environ
 from farandole.launch.warm import WarmServer
 from farandole.world.board import Board
@@ -66,7 +77,9 @@ class Supervision:
         exit_timeout_s: float,
         watch: Watch | None = None,
         clean_stop: bool = True,
+        elastic: ElasticRun | None = None,
     ) -> None:
+        self._elastic = elastic
         self._clean_stop = clean_stop
         self._asked_to_stop = False
         self._workers = workers
@@ -74,7 +87,12 @@ class Supervision:
         self._selector = selector
         self._watch = watch
         self._next_watch = time.monotonic()
-        self._supervisor = Supervisor(size, silence_timeout_s, exit_timeout_s)
+        self._supervisor = Supervisor(
+            size,
+            silence_timeout_s,
+            exit_timeout_s,
+            membership=None if elastic is None else elastic.membership,
+        )
         self._look_every_s = look_every_s(min(silence_timeout_s, exit_timeout_s))
         self._next_look = time.monotonic() + self._look_every_s
         self._steps: dict[int, int] = {}
@@ -86,7 +104,7 @@ class Supervision:
                 signals, selectors.EVENT_READ, lambda: self._take_signals(signals)
             )
         interrupted: KeyboardInterrupt | None = None
-        while self._supervisor.running:
+        while self._supervisor.active:
             try:
                 self._serve()
             except KeyboardInterrupt as error:
@@ -109,7 +127,11 @@ class Supervision:
             self._outputs.broken_pipe = False
             self._interrupt(signal.SIGPIPE)
         for exited in self._workers.exits():
+            if self._elastic is not None:
+                self._elastic.ended(exited.rank)
             self._handle(exited)
+        if self._elastic is not None:
+            self._handle(self._elastic.waited())
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + self._look_every_s
@@ -148,8 +170,18 @@ class Supervision:
         self._handle(Interrupted(signum=signum, now=time.monotonic(), time_ns=time.time_ns()))
 
     def _handle(self, event: Event) -> None:
-        for send in self._supervisor.handle(event):
-            self._workers.send(send.rank, send.signum)
+        borne = len(self._supervisor.borne)
+        for instruction in self._supervisor.handle(event):
+            if isinstance(instruction, Send):
+                self._workers.send(instruction.rank, instruction.signum)
+            elif self._elastic is not None:
+                self._elastic.do(instruction)
+            if isinstance(instruction, Form):
+                for rank, worker in enumerate(instruction.assignment.workers):
+                    self._outputs.rename(worker, rank)
+        if self._elastic is not None:
+            for end in self._supervisor.borne[borne:]:
+                self._elastic.say_lost(end)
         if self._supervisor.ending and self._look_every_s != _LAST_LOOKS_S:
             # From now on time matters: whoever does not go is killed.
             self._look_every_s = _LAST_LOOKS_S
@@ -160,6 +192,8 @@ class Supervision:
         patience = min(self._next_look - now, self._workers.patience_s())
         if self._watch is not None:
             patience = min(patience, self._next_watch - now)
+        if self._elastic is not None:
+            patience = min(patience, self._elastic.patience_s())
         return max(0.0, patience)
 
     def _outcome(self) -> Outcome:
@@ -167,12 +201,15 @@ class Supervision:
         self._outputs.end()
         if self._outputs.error is not None:
             raise self._outputs.error
-        if verdict.rank is None:
+        worker = verdict.rank
+        if self._elastic is not None:
+            verdict = self._elastic.by_rank(verdict)
+        if worker is None:
             return Outcome(verdict=verdict, asked_to_stop=self._asked_to_stop)
         return Outcome(
             verdict=verdict,
-            step=self._workers.step(verdict.rank),
-            last_lines=self._outputs.last_lines(verdict.rank),
+            step=self._workers.step(worker),
+            last_lines=self._outputs.last_lines(worker),
         )
 
 
@@ -210,8 +247,11 @@ def launch(
     """
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(hold_port(environ))
+        elastic = plan.elastic if plan.elastic is not None and plan.elastic.in_place else None
         outputs = opened_outputs(plan, show, stack)
-        board = stack.enter_context(Board.create(plan.num_workers))
+        board = stack.enter_context(
+            Board.create(plan.num_workers if elastic is None else MAX_STARTED)
+        )
         job = Job(
             job_id=secrets.token_hex(8),
             launcher_pid=os.getpid(),
@@ -227,27 +267,59 @@ def launch(
                 LocalWorkers(board, selector, outputs.feed, own_process=own_process, warm=warm)
             )
         )
+
+        def start(rank: int, plan: Plan, job: Job, extra: Mapping[str, str], worker: int) -> None:
+            fds = dict(worker_fds(rank)) if worker_fds else {}
+            if worker == 0:
+                fds["FARANDOLE_MASTER_FD"] = held.fileno()
+            if plan.own_launcher:
+                variables, fds = launcher_environ(environ, plan), {}
+            else:
+                variables = {**worker_environ(environ, plan, job, rank), **extra}
+            variables |= {name: str(fd) for name, fd in fds.items()}
+            workers.start(
+                worker, plan.argv, environ=variables, fds=list(fds.values()), cwd=plan.cwd
+            )
+
+        def start_one(one: Start) -> None:
+            rank = one.assignment.workers.index(one.worker)
+            outputs.add(rank)
+            start(
+                rank,
+                replace(plan, num_workers=len(one.assignment.workers)),
+                replace(job, hostname=one.host, placement=numbered(one.assignment.hosts)),
+                {"FARANDOLE_WORKER": str(one.worker), "HOROVOD_ELASTIC": "1"},
+                one.worker,
+            )
+
+        run = None
+        if elastic is not None:
+            run = stack.enter_context(
+                contextlib.closing(
+                    ElasticRun(
+                        elastic,
+                        board,
+                        num_workers=plan.num_workers,
+                        here=job.hostname,
+                        start=start_one,
+                        remark=outputs.remark,
+                    )
+                )
+            )
         supervision = Supervision(
             workers,
             outputs,
             selector,
-            size=plan.num_workers,
+            size=plan.num_workers if run is None else 0,
+            elastic=run,
             silence_timeout_s=plan.silence_timeout_s,
             exit_timeout_s=plan.exit_timeout_s,
             watch=watch,
             clean_stop=plan.clean_stop,
         )
         signals = stack.enter_context(caught_signals())
-        for rank in range(plan.num_workers):
-            fds = dict(worker_fds(rank)) if worker_fds else {}
-            if rank == 0:
-                fds["FARANDOLE_MASTER_FD"] = held.fileno()
-            if plan.own_launcher:
-                variables, fds = launcher_environ(environ, plan), {}
-            else:
-                variables = worker_environ(environ, plan, job, rank)
-            variables |= {name: str(fd) for name, fd in fds.items()}
-            workers.start(rank, plan.argv, environ=variables, fds=list(fds.values()), cwd=plan.cwd)
+        for rank in range(plan.num_workers) if run is None else ():
+            start(rank, plan, job, {}, rank)
         if started is not None:
             started()
         return replace(supervision.until_all_ended(signals), warm=warm is not None)
@@ -260,6 +332,8 @@ def opened_outputs(plan: Plan, show: Show, stack: contextlib.ExitStack) -> Outpu
         UsageError: The folder for files cannot be written to.
     """
     files = None if plan.output_dir is None else open_files(plan.output_dir, plan.num_workers)
-    outputs = Outputs(plan.num_workers, show=show, tag=plan.tag, shown=plan.shown, files=files)
+    elastic = plan.elastic is not None and plan.elastic.in_place
+    size = 0 if elastic else plan.num_workers
+    outputs = Outputs(size, show=show, tag=plan.tag, shown=plan.shown, files=files)
     stack.callback(outputs.end)
     return outputs

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from farandole.launch.horovod_alias import wants_horovod
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan
-from farandole.launch.supervisor import Verdict
+from farandole.launch.supervisor import Exited, Verdict
 from farandole.world.environment import is_loopback
 
 _MEANINGS = {
@@ -66,7 +66,7 @@ def failure_lines(
         rank_hosts: The host of each rank, where there are several.
     """
     if verdict.kind == "done":
-        return []
+        return survived_lines(verdict)
     if verdict.kind == "interrupted":
         if verdict.exit_code == 128 + signal.SIGPIPE:
             return []  # the reader of our output went away (`| head`): Unix tools say nothing then
@@ -74,6 +74,8 @@ def failure_lines(
         return [f"farandole: ended by {name}; all workers have ended."]
     if verdict.kind == "lost":
         return [f"farandole: {verdict.lost} All workers were ended."]
+    if verdict.kind == "given up":
+        return [f"farandole: {verdict.reason}", *survived_lines(verdict)]
     assert verdict.rank is not None
     where = f" on host {rank_hosts[verdict.rank]}" if rank_hosts else ""
     when = f", step {step}," if step else ""
@@ -100,6 +102,9 @@ def failure_lines(
         first = "failed first" if verdict.failure is None else "failed first:"
         what = f" {verdict.failure.text}" if verdict.failure is not None else ""
         lines = [f"{who} {first}{what} ({_how(verdict.code or 0)}). All workers were ended."]
+    if verdict.reason:
+        lines.append(f"farandole: {verdict.reason}")
+    lines += survived_lines(verdict)
     shown = [line for line in last_lines if line.strip()]
     if shown:
         lines.append(f"farandole: the last lines of rank {verdict.rank}:")
@@ -110,6 +115,22 @@ def failure_lines(
             f"{sys.executable}. Activate its environment, or give the script without `python`."
         )
     return lines
+
+
+def survived_lines(verdict: Verdict) -> list[str]:
+    """Say after which failures an elastic run went on."""
+    if not verdict.survived:
+        return []
+    number = _count(len(verdict.survived), "failure")
+    first = verdict.survived[0]
+    before = "the first: " if len(verdict.survived) > 1 else ""
+    return [f"farandole: training went on after {number}; {before}{loss(first)}."]
+
+
+def loss(end: Exited) -> str:
+    """Say how one worker was lost: `rank 1 failed: ValueError: bad loss (exit code 1)`."""
+    what = f"failed: {end.failure.text}" if end.failure is not None else "failed"
+    return f"rank {end.rank} {what} ({_how(end.code)})"
 
 
 def _how(code: int) -> str:

@@ -81,7 +81,7 @@ class WorkerOutput:
         self.rank = rank
         self._stream: Stream = stream
         self._show = show
-        self._prefix = f"[{rank}]<{stream}>:" if tag else ""
+        self._tag = tag
         self._splitter = LineSplitter()
         self._file = file
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
@@ -114,9 +114,10 @@ class WorkerOutput:
                 file.close()
 
     def _emit(self, lines: list[str]) -> None:
+        prefix = f"[{self.rank}]<{self._stream}>:" if self._tag else ""
         for line in lines:
             self.last_lines.append(line)
-            self._show(self._stream, f"{self._prefix}{line}\n")
+            self._show(self._stream, f"{prefix}{line}\n")
 
 
 class Outputs:
@@ -148,18 +149,31 @@ class Outputs:
         self.error: OutputError | None = None
         """Why it cannot be written to, where that is not its reader's choice."""
         self._outputs: list[dict[Stream, WorkerOutput]] = []
-        streams: tuple[Stream, Stream] = ("stdout", "stderr")
+        self._tag, self._shown = tag, shown
         for rank in range(size):
-            shows = self._show if shown is None or rank in shown else _show_nothing
-            opened = files[rank] if files is not None else {}
-            self._outputs.append(
-                {
-                    stream: WorkerOutput(
-                        rank=rank, stream=stream, show=shows, tag=tag, file=opened.get(stream)
-                    )
-                    for stream in streams
-                }
-            )
+            self.add(rank, files[rank] if files is not None else {})
+
+    def add(self, rank: int, files: Mapping[Stream, BinaryIO] | None = None) -> None:
+        """Prepare for one more worker, of this rank."""
+        shows = self._show if self._shown is None or rank in self._shown else _show_nothing
+        streams: tuple[Stream, Stream] = ("stdout", "stderr")
+        self._outputs.append(
+            {
+                stream: WorkerOutput(
+                    rank=rank,
+                    stream=stream,
+                    show=shows,
+                    tag=self._tag,
+                    file=(files or {}).get(stream),
+                )
+                for stream in streams
+            }
+        )
+
+    def rename(self, worker: int, rank: int) -> None:
+        """Tag a worker's lines with another rank from now on."""
+        for output in self._outputs[worker].values():
+            output.rank = rank
 
     def feed(self, rank: int, stream: Stream, data: bytes) -> None:
         """Take in what a worker wrote."""

@@ -131,13 +131,22 @@ def note_failure(error: BaseException, trace: TracebackType | None) -> None:
     from farandole.world.board import Board
 
     try:
+        number = int(os.environ["FARANDOLE_RANK"])
+        culprit = getattr(error, "culprit", None)
+        if "FARANDOLE_WORKER" in os.environ:
+            from farandole.world.generations import membership
+
+            member = membership()
+            assert member is not None
+            number = member.worker
+            culprit = None if culprit is None else member.worker_of(culprit)
         with Board.open(os.environ["FARANDOLE_BOARD"]) as board:
             board.note_failure(
-                int(os.environ["FARANDOLE_RANK"]),
+                number,
                 describe(error, trace),
                 time_ns=time_ns(),
                 secondary=isinstance(error, PeerDiedError),
-                culprit=getattr(error, "culprit", None),
+                culprit=culprit,
             )
     except (FarandoleError, KeyError, ValueError):
         pass  # without the launcher there is nobody to tell; the traceback is printed anyway

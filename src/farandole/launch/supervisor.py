@@ -10,6 +10,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from farandole.launch.membership import (
+    Break,
+    Change,
+    Decision,
+    Dismiss,
+    Form,
+    GiveUp,
+    Kill,
+    Membership,
+    Start,
+)
+from farandole.launch.placement import Slots
 from farandole.world.board import Failure
 
 # Ended within 5 s: SIGTERM, 3 s to save and leave, SIGKILL, and time to be reaped.
@@ -59,6 +71,18 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waited:
+    """Time has passed in an elastic run."""
+
+    now: float
+    time_ns: int
+    left: Mapping[int, int] = field(default_factory=dict)
+    """Workers that have left a generation since the last time, with its number."""
+    hosts: Sequence[Slots] | None = None
+    """The hosts there are, where that was asked for since the last time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
     """What a look at the workers found."""
 
@@ -105,7 +129,7 @@ class WorkerGroup(Protocol):
         """End and let go of everything, whatever happened before."""
 
 
-Event = Exited | Looked | Interrupted
+Event = Exited | Looked | Interrupted | Waited
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +140,17 @@ class Send:
     signum: int
 
 
+Instruction = Send | Start | Form | Break | Change | Dismiss
+"""What the launcher is to do; all but the first in elastic runs."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """How the launch ended."""
 
-    kind: Literal["done", "failed", "lost", "stopped", "hung", "left", "missing", "interrupted"]
+    kind: Literal[
+        "done", "failed", "lost", "stopped", "hung", "left", "missing", "interrupted", "given up"
+    ]
     exit_code: int
     rank: int | None = None
     """Who failed first."""
@@ -135,6 +165,10 @@ class Verdict:
     """How long that worker's exit handlers were waited for."""
     last: bool = False
     """Whether all the others had ended by then."""
+    reason: str = ""
+    """Why an elastic run could not go on."""
+    survived: tuple[Exited, ...] = ()
+    """The failures after which an elastic run went on, in order."""
 
 
 @dataclass(slots=True)
@@ -146,6 +180,8 @@ class _Worker:
     """For how long it has been seen stopped and silent; None when it was not at the last look."""
     exiting_s: float | None = None
     """For how long it has been seen silent in its exit handlers, with nobody else ending."""
+    dismissed: bool = False
+    """Whether an elastic run does not need it any more: its end says nothing."""
 
 
 @dataclass(slots=True)
@@ -156,6 +192,14 @@ class Supervisor:
     silence_timeout_s: float
     exit_timeout_s: float
     grace_s: float = GRACE_S
+    membership: Membership | None = None
+    """Decides who goes on after a failure; None: a failure ends all."""
+    _reason: str = ""
+    """Why an elastic run cannot go on."""
+    borne: list[Exited] = field(default_factory=list)
+    """Failures after which an elastic run goes on; the last of them may be its end yet."""
+    _survived: int = 0
+    """How many of these another generation was formed after."""
     _workers: list[_Worker] = field(default_factory=list)
     _trouble_ns: int | None = None
     """When the first signal was sent; failures noted later are its consequences."""
@@ -178,22 +222,82 @@ class Supervisor:
         """Say whether the launch is being ended."""
         return self._trouble_ns is not None
 
-    def handle(self, event: Event) -> list[Send]:
-        """Take in what happened; return the signals to send, in order."""
+    @property
+    def active(self) -> bool:
+        """Whether there is anything to wait for: workers, or room for them in an elastic run."""
+        elastic = self.membership is not None and not self.membership.over
+        return bool(self.running) or (elastic and not self.ending)
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take in what happened; return what to do, in order."""
         if isinstance(event, Exited):
             self._workers[event.rank].end = event
             for rank in self.running:
                 # From now on it may be the last.
                 self._workers[rank].exiting_s = None
+            if self.membership is not None and not self.ending:
+                return self._lost(self.membership, event)
             if event.code != 0 and not self.ending:
-                return self._end_all(signal.SIGTERM, event.now, event.time_ns)
+                return [*self._end_all(signal.SIGTERM, event.now, event.time_ns)]
             return []
         if isinstance(event, Interrupted):
-            return self._interrupted(event)
-        return self._looked(event)
+            return [*self._interrupted(event)]
+        if isinstance(event, Waited):
+            return self._waited(event)
+        return [*self._looked(event)]
+
+    def _lost(self, membership: Membership, event: Exited) -> list[Instruction]:
+        """Take in the end of a worker of an elastic run."""
+        worker = self._workers[event.rank]
+        failed = event.code != 0 and not worker.dismissed
+        borne, decisions = membership.ended(event.rank, failed=failed, now_s=event.now)
+        if failed and not borne:
+            return [*self._end_all(signal.SIGTERM, event.now, event.time_ns)]
+        if failed:
+            self.borne.append(event)
+        decisions += membership.decide(event.now)
+        return self._follow(decisions, event.now, event.time_ns)
+
+    def _waited(self, event: Waited) -> list[Instruction]:
+        membership = self.membership
+        if membership is None or self.ending:
+            return []
+        if event.hosts is not None:
+            membership.found(event.hosts)
+        for rank, number in event.left.items():
+            membership.left(rank, number)
+        return self._follow(membership.decide(event.now), event.now, event.time_ns)
+
+    def _follow(self, decisions: Sequence[Decision], now: float, time_ns: int) -> list[Instruction]:
+        """Turn what was decided about generations into instructions."""
+        instructions: list[Instruction] = []
+        for decision in decisions:
+            if isinstance(decision, GiveUp):
+                self._reason = decision.reason
+                instructions += self._end_all(signal.SIGTERM, now, time_ns)
+            elif isinstance(decision, Kill):
+                instructions.append(Send(decision.worker, signal.SIGKILL))
+            else:
+                instructions.append(decision)
+            if isinstance(decision, Start):
+                self._workers.append(_Worker())
+            elif isinstance(decision, Form):
+                self._survived = len(self.borne)
+            elif isinstance(decision, Dismiss):
+                self._workers[decision.worker].dismissed = True
+                if decision.at_once:
+                    instructions.append(Send(decision.worker, signal.SIGTERM))
+        return instructions
 
     def verdict(self) -> Verdict:
         """Say how the launch ended; call it when nobody runs any more."""
+        verdict = self._verdict()
+        if self.membership is None:
+            return verdict
+        survived = self.borne[: self._survived] if self._reason else self.borne
+        return replace(verdict, reason=self._reason, survived=tuple(survived))
+
+    def _verdict(self) -> Verdict:
         if self._interrupt is not None:
             return Verdict(kind="interrupted", exit_code=128 + self._interrupt)
         if self._stopped_rank is not None:
@@ -208,6 +312,8 @@ class Supervisor:
                 waited_s=self.exit_timeout_s,
                 last=len(others) == self.size - 1 > 0,
             )
+        if not ends and self._reason:
+            return Verdict(kind="given up", exit_code=1)
         if not ends:
             return Verdict(kind="done", exit_code=0)
         first = _first(ends)
@@ -233,7 +339,10 @@ class Supervisor:
     def _own_failure(self, worker: _Worker) -> Exited | None:
         """Return the end of a worker if it failed by itself, not because it was told to end."""
         end = worker.end
-        if end is None or end.code == 0:
+        if end is None or end.code == 0 or worker.dismissed:
+            return None
+        borne = self.borne[: self._survived] if self._reason else self.borne
+        if end in borne:
             return None
         if not worker.told:
             return end
@@ -274,6 +383,10 @@ class Supervisor:
                 continue
             worker.stopped_s += min(since, _LONGEST_LOOK_S)
             if worker.stopped_s >= self.silence_timeout_s:
+                if self.membership is not None:
+                    # A failure of this worker, which the others may survive.
+                    worker.stopped_s = None
+                    return [Send(rank, signal.SIGKILL)]
                 self._stopped_rank = rank
                 # SIGTERM would wait until somebody lets a stopped process go on.
                 worker.told.add(signal.SIGKILL)

@@ -12,6 +12,7 @@ from pathlib import Path
 from farandole.errors import UsageError
 from farandole.launch.placement import HostShare, Placement
 from farandole.launch.plan import INTER_OP_VARIABLE, THREAD_VARIABLES, Plan
+from farandole.world.environment import place_among
 
 SITE = Path(__file__).parent / "site"
 _LOOPBACK = "127.0.0.1"
@@ -118,12 +119,9 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
         if job.placement is not None
         else (HostShare(name=job.hostname, ranks=tuple(range(plan.num_workers))),)
     )
-    host = next(number for number, share in enumerate(hosts) if rank in share.ranks)
-    local = hosts[host].ranks.index(rank)
-    local_rank, local_size = str(local), str(len(hosts[host].ranks))
-    # The hosts that have a worker with this local rank.
-    beside = [number for number, share in enumerate(hosts) if len(share.ranks) > local]
-    cross_rank, cross_size = str(beside.index(host)), str(len(beside))
+    host, local_rank, local_size, cross_rank, cross_size = map(
+        str, place_among(rank, [len(share.ranks) for share in hosts])
+    )
     environ = {name: value for name, value in base.items() if name not in _OUTER}
     # torchrun: scripts for torch.distributed run as they are.
     environ |= {
@@ -131,7 +129,7 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
         "WORLD_SIZE": size,
         "LOCAL_RANK": local_rank,
         "LOCAL_WORLD_SIZE": local_size,
-        "GROUP_RANK": str(host),
+        "GROUP_RANK": host,
         "GROUP_WORLD_SIZE": str(len(hosts)),
         "ROLE_NAME": "default",
         "ROLE_RANK": me,

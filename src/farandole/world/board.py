@@ -19,7 +19,7 @@ from pathlib import Path
 from farandole.errors import StartError, UsageError
 
 _MAGIC = 0x4641_5242_4F41_5244  # "FARBOARD"
-_LAYOUT = 2
+_LAYOUT = 3
 _HEADER_BYTES = 64
 # Behind magic, layout and size: words of the whole job. The launcher writes the first, rank 0 the
 # others; on hosts without rank 0 the agent does, in its place.
@@ -29,15 +29,23 @@ POST_BYTES = 4096
 FAILURE_BYTES = 2048
 """The longest text of a failure note; longer ones are cut."""
 
-# One rank's record, in words of 8 bytes. The launcher writes the first two, the worker the rest.
-_PID, _EXIT = 0, 1
+# One rank's record, in words of 8 bytes. The launcher writes the first three, the worker the rest.
+_PID, _EXIT, _DISMISSED = 0, 1, 2
 _STEP = 8
 _FAIL_LENGTH, _FAIL_TIME, _FAIL_SECONDARY, _FAIL_TEXT = 9, 10, 11, 16
-_EXITING, _FAIL_CULPRIT = 12, 13
+_EXITING, _FAIL_CULPRIT, _LEFT = 12, 13, 14
 _POST = _FAIL_TEXT + FAILURE_BYTES // 8
 _POST_ROUND, _POST_LENGTH, _POST_CRC, _POST_TEXT = 0, 1, 2, 8
 _POST_WORDS = _POST_TEXT + POST_BYTES // 8
 _RECORD_WORDS = _POST + 2 * _POST_WORDS
+# Behind the records, words on generations (elastic runs; the launcher writes them), and the
+# assignments of the latest two.
+_GENERATION, _BROKEN, _CHANGED_NS, _CHANGED = 0, 1, 2, 3
+_ADDED, _REMOVED = 1, 2
+_ASSIGNMENTS = 8
+_ASSIGNMENT_BYTES = 1 << 16
+_ASSIGNMENT_WORDS = 2 + _ASSIGNMENT_BYTES // 8
+_GENERATION_WORDS = _ASSIGNMENTS + 2 * _ASSIGNMENT_WORDS
 # Zero means "still running", so that exit statuses are shifted away from it.
 _EXIT_SHIFT = 1 << 32
 
@@ -81,8 +89,11 @@ class Board:
 
     @classmethod
     def create(cls, size: int) -> Board:
-        """Make a board for `size` ranks, in the process that keeps it alive."""
-        length = _HEADER_BYTES + size * _RECORD_WORDS * 8
+        """Make a board for `size` ranks, in the process that keeps it alive.
+
+        Memory is taken by records that are written to, not by those that may be.
+        """
+        length = _HEADER_BYTES + (size * _RECORD_WORDS + _GENERATION_WORDS) * 8
         if hasattr(os, "memfd_create"):
             fd = os.memfd_create("farandole-board", os.MFD_CLOEXEC)
             path = f"/proc/{os.getpid()}/fd/{fd}"
@@ -159,6 +170,75 @@ class Board:
         word = self._words[self._record(rank) + _EXIT]
         return word - _EXIT_SHIFT if word else None
 
+    # Generations: sets of workers that train together (farandole.world.generations). The numbers
+    # of records are those of processes then, counted over the run; ranks change.
+
+    def form(self, number: int, assignment: bytes) -> None:
+        """Put up who is in a generation; workers that wait for one see it (launcher only)."""
+        if len(assignment) > _ASSIGNMENT_BYTES:
+            raise UsageError(
+                f"{len(assignment)} bytes name more workers than a board has room for."
+            )
+        start = self._assignment(number)
+        self._words[start] = len(assignment)
+        self._words[start + 1] = _checksum(assignment, number)
+        place = (start + 2) * 8
+        self._bytes[place : place + len(assignment)] = assignment
+        self._words[self._generations + _CHANGED] = 0
+        self._words[self._generations + _CHANGED_NS] = 0
+        self._words[self._generations + _GENERATION] = number
+
+    @property
+    def generation(self) -> int:
+        """The number of the latest generation; 0 before the first."""
+        return self._words[self._generations + _GENERATION]
+
+    def assignment(self, number: int) -> bytes | None:
+        """Read who is in a generation; None when another one is there by now."""
+        start = self._assignment(number)
+        place, length = (start + 2) * 8, self._words[start]
+        text = bytes(self._bytes[place : place + length])
+        return text if _checksum(text, number) == self._words[start + 1] else None
+
+    def break_generation(self, number: int) -> None:
+        """Note that a generation has lost a worker, and cannot go on (launcher only)."""
+        self._words[self._generations + _BROKEN] = number
+
+    @property
+    def broken(self) -> int:
+        """The latest generation that has lost a worker; 0 for none."""
+        return self._words[self._generations + _BROKEN]
+
+    def note_change(self, time_ns: int, *, added: bool, removed: bool) -> None:
+        """Note what has changed on the hosts in the latest generation (launcher only)."""
+        start = self._generations
+        self._words[start + _CHANGED] |= added * _ADDED | removed * _REMOVED
+        self._words[start + _CHANGED_NS] = time_ns
+
+    @property
+    def change(self) -> tuple[int, bool, bool] | None:
+        """The time of the latest change in this generation, whether workers were added, removed."""
+        start = self._generations
+        time_ns, flags = self._words[start + _CHANGED_NS], self._words[start + _CHANGED]
+        return (time_ns, bool(flags & _ADDED), bool(flags & _REMOVED)) if time_ns else None
+
+    def dismiss(self, worker: int) -> None:
+        """Tell a worker that there is no place for it in any further generation (launcher only)."""
+        self._words[self._record(worker) + _DISMISSED] = 1
+
+    def dismissed(self, worker: int) -> bool:
+        """Say whether a worker is not needed any more."""
+        return bool(self._words[self._record(worker) + _DISMISSED])
+
+    def leave(self, worker: int, number: int) -> None:
+        """Say that this worker has left a generation, and waits for a later one; 0: its first."""
+        self._words[self._record(worker) + _LEFT] = number + 1
+
+    def left(self, worker: int) -> int | None:
+        """Read which generation a worker has left last; None when it has not come yet."""
+        word = self._words[self._record(worker) + _LEFT]
+        return word - 1 if word else None
+
     # Words of the whole job
 
     def ask_stop(self) -> None:
@@ -187,6 +267,9 @@ class Board:
     @last_recorded.setter
     def last_recorded(self, step: int) -> None:
         self._words[_LAST_RECORDED] = step
+
+    def check(self) -> None:
+        """Miss nobody: a job that is not elastic has one set of workers (GenerationBoard.check)."""
 
     # Each worker's own words
 
@@ -285,6 +368,13 @@ class Board:
         if not 0 <= rank < self.size:
             raise UsageError(f"Rank {rank} has no place on a board of {self.size} ranks.")
         return _HEADER_BYTES // 8 + rank * _RECORD_WORDS
+
+    @property
+    def _generations(self) -> int:
+        return _HEADER_BYTES // 8 + self.size * _RECORD_WORDS
+
+    def _assignment(self, number: int) -> int:
+        return self._generations + _ASSIGNMENTS + (number % 2) * _ASSIGNMENT_WORDS
 
     def _post(self, rank: int, round: int) -> int:
         return self._record(rank) + _POST + (round % 2) * _POST_WORDS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from farandole.errors import UsageError
 from farandole.world.slurm import in_step, slurm_hosts, tasks_per_node
@@ -65,6 +65,10 @@ class World:
     """FARANDOLE_ADDRESS: where workers of other hosts reach this one; "" to find it by routing."""
     board: str | None = None
     """Path of the launcher's bulletin board; None when another launcher started this worker."""
+    generation: int = 0
+    """The number of the generation that this place is for; 0 where the run is not elastic."""
+    one_machine: bool = False
+    """Whether hosts are names of this machine only (an elastic run's localhost and 127.0.0.1)."""
 
     @property
     def allow_pickle(self) -> bool:
@@ -74,7 +78,12 @@ class World:
     @property
     def one_host(self) -> bool:
         """Say whether all workers run on this host."""
-        return self.local_size == self.size
+        return self.one_machine or self.local_size == self.size
+
+    @property
+    def sharing(self) -> int:
+        """The number of workers that share this machine's cores."""
+        return self.size if self.one_machine else self.local_size
 
 
 _LOOPBACK = ("localhost", "::1")
@@ -417,6 +426,29 @@ class _Reader:
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
             dynamic_sets=self.env.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("0", ""),
         )
+
+
+class Place(NamedTuple):
+    """Where a rank is when ranks are numbered host by host."""
+
+    host: int
+    local_rank: int
+    local_size: int
+    cross_rank: int
+    cross_size: int
+
+
+def place_among(rank: int, counts: Sequence[int]) -> Place:
+    """Return a rank's place, given how many ranks each host has."""
+    first = 0
+    for host, count in enumerate(counts):
+        local = rank - first
+        if local < count:
+            # The hosts that have a worker with this local rank.
+            beside = [number for number, each in enumerate(counts) if each > local]
+            return Place(host, local, count, beside.index(host), len(beside))
+        first += count
+    raise UsageError(f"There is no rank {rank} among {first}.")
 
 
 def cross_place(rank: int, size: int, local_rank: int, local_size: int) -> tuple[int, int]:

@@ -16,6 +16,7 @@ from farandole.world.board import POST_BYTES, Board
 
 if TYPE_CHECKING:
     from farandole.world.environment import World
+    from farandole.world.generations import GenerationBoard
 
 
 # The first looks come fast, because peers that are in step answer within microseconds; the later
@@ -44,6 +45,18 @@ class Rendezvous(Protocol):
 
 def connect(world: World) -> Rendezvous:
     """Find the meeting place that this worker's launcher offers."""
+    if world.generation:
+        from farandole.world.generations import GenerationBoard, membership
+
+        member = membership()
+        assert member is not None
+        assert member.assignment is not None
+        return BoardRendezvous(
+            GenerationBoard(member.board, member.assignment),
+            world.rank,
+            timeout_s=world.start_timeout_s,
+            rank_hosts=world.rank_hosts,
+        )
     if world.board is not None:
         board = Board.open(world.board)
         if board.size != world.size:
@@ -90,12 +103,17 @@ class BoardRendezvous:
     """Meeting at a bulletin board in shared memory."""
 
     def __init__(
-        self, board: Board, rank: int, *, timeout_s: float, rank_hosts: Sequence[str] = ()
+        self,
+        board: Board | GenerationBoard,
+        rank: int,
+        *,
+        timeout_s: float,
+        rank_hosts: Sequence[str] = (),
     ) -> None:
         """Come to a board.
 
         Args:
-            board: The launcher's, which stays open.
+            board: The launcher's, which stays open; in an elastic run, as a generation sees it.
             rank: My rank.
             timeout_s: How long an exchange waits for the others.
             rank_hosts: The host of each rank, where there are several.
@@ -145,6 +163,7 @@ class BoardRendezvous:
 
     def _check_end(self, rank: int, number: int) -> None:
         """Raise when a rank that is waited for has ended, since it will never come."""
+        self.board.check()
         code = self.board.exit_code(rank)
         # It may have posted between the look at its post and the look at its end.
         if code is None or self.board.posted(rank, number) is not None:

@@ -1,0 +1,198 @@
+"""An elastic run on this machine: hosts looked for, workers started, generations put on the board.
+
+`launch.membership` decides all of it; this is what its decisions are done with.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from farandole.errors import UsageError
+from farandole.format import plural
+from farandole.launch.discovery import ASK_EVERY_S, DiscoveryScript, Hosts
+from farandole.launch.elastic_options import ElasticOptions
+from farandole.launch.membership import Break, Change, Dismiss, Form, Membership, Start
+from farandole.launch.message import loss
+from farandole.launch.placement import Slots
+from farandole.launch.supervisor import Exited, Verdict, Waited
+from farandole.world.board import Board
+
+MAX_STARTED = 4096
+"""How many workers may be started in one run: each has a record of its own on the board."""
+
+# How often to look for workers that have come or left: while somebody waits for them, and else.
+_BUSY_S = 0.005
+_IDLE_S = 0.05
+
+
+class ElasticRun:
+    """What happens in an elastic run beside the workers' ends, and what is done about it."""
+
+    def __init__(
+        self,
+        options: ElasticOptions,
+        board: Board,
+        *,
+        num_workers: int,
+        here: str,
+        start: Callable[[Start], None],
+        remark: Callable[[str], None],
+    ) -> None:
+        """Begin.
+
+        Args:
+            options: What the run may do.
+            board: The launcher's.
+            num_workers: How many workers training starts with.
+            here: The name of this host, where none was named.
+            start: Starts a worker.
+            remark: Shows a sentence.
+
+        Raises:
+            UsageError: Discovery does not work, or a host is not this one.
+        """
+        self._board, self._start, self._remark = board, start, remark
+        self._script = None
+        if options.discovery_command is not None:
+            self._script = DiscoveryScript(
+                options.discovery_command, slots_per_host=options.slots_per_host
+            )
+        self._ask_at = 0.0
+        self._complaint = ""
+        hosts = options.hosts or (Slots(name=here, count=num_workers),)
+        if self._script is not None:
+            hosts = self._first_answer(self._script)
+        for host in hosts:
+            _check_here(host.name)
+        self.membership = Membership(
+            options=options,
+            num_workers=num_workers,
+            hosts=Hosts().found(hosts),
+            discovers=self._script is not None,
+            chance=random.random,
+            max_started=min(board.size, MAX_STARTED),
+        )
+        self._left: dict[int, int] = {}
+        self._running: list[int] = []
+        self._said_waiting = False
+
+    def waited(self) -> Waited:
+        """Return what has happened since the last time."""
+        hosts = None
+        now = time.monotonic()
+        if self._script is not None:
+            hosts = self._discovered(self._script, now)
+        left = {}
+        for worker in self._running:
+            number = self._board.left(worker)
+            if number is not None and self._left.get(worker) != number:
+                self._left[worker] = left[worker] = number
+        self._say_what_is_missing()
+        return Waited(now=now, time_ns=time.time_ns(), left=left, hosts=hosts)
+
+    def patience_s(self) -> float:
+        """Say how long to wait at most before looking again."""
+        return _BUSY_S if self.membership.waiting else _IDLE_S
+
+    def do(self, decision: Start | Form | Break | Change | Dismiss) -> None:
+        """Do what was decided."""
+        if isinstance(decision, Start):
+            self._running.append(decision.worker)
+            self._start(decision)
+        elif isinstance(decision, Form):
+            assignment = decision.assignment
+            self._board.form(assignment.number, assignment.encode())
+            if assignment.number > 1:
+                hosts = ", ".join(f"{name}:{count}" for name, count in assignment.hosts)
+                self._remark(
+                    f"generation {assignment.number}: {plural(len(assignment.workers), 'worker')} "
+                    f"({hosts})"
+                )
+        elif isinstance(decision, Break):
+            self._board.break_generation(decision.number)
+        elif isinstance(decision, Change):
+            self._board.note_change(time.time_ns(), added=decision.added, removed=decision.removed)
+        else:
+            self._board.dismiss(decision.worker)
+
+    def ended(self, worker: int) -> None:
+        """Hear that a worker has ended."""
+        if worker in self._running:
+            self._running.remove(worker)
+
+    def say_lost(self, end: Exited) -> None:
+        """Say how a worker was lost."""
+        rank = self.membership.rank_of(end.rank)
+        self._remark(f"{loss(replace(end, rank=rank))}.")
+
+    def by_rank(self, verdict: Verdict) -> Verdict:
+        """Name ranks in place of workers."""
+        rank_of = self.membership.rank_of
+        return replace(
+            verdict,
+            rank=None if verdict.rank is None else rank_of(verdict.rank),
+            witness=None if verdict.witness is None else rank_of(verdict.witness),
+            survived=tuple(replace(each, rank=rank_of(each.rank)) for each in verdict.survived),
+        )
+
+    def close(self) -> None:
+        """End a discovery script that is running."""
+        if self._script is not None:
+            self._script.close()
+
+    def _say_what_is_missing(self) -> None:
+        membership = self.membership
+        room = membership.hosts.num_slots(time.monotonic())
+        if membership.started or self._said_waiting or room >= membership.num_workers:
+            return
+        self._said_waiting = True
+        found = ", ".join(f"{host.name}:{host.count}" for host in membership.hosts.present)
+        self._remark(
+            f"waiting for room for {plural(membership.num_workers, 'worker')} (-np): "
+            f"{f'found {found}' if found else 'there are no hosts'} so far. It ends after "
+            f"{membership.options.timeout_s:g} s (--elastic-timeout)."
+        )
+
+    def _first_answer(self, script: DiscoveryScript) -> tuple[Slots, ...]:
+        """Ask for hosts, and wait: what does not work at the start is an error of the user's."""
+        script.ask(time.monotonic())
+        while (answer := script.answer(time.monotonic())) is None:
+            time.sleep(_BUSY_S)
+        if answer.hosts is None:
+            script.close()
+            raise UsageError(answer.error)
+        self._ask_at = time.monotonic() + ASK_EVERY_S
+        return answer.hosts
+
+    def _discovered(self, script: DiscoveryScript, now: float) -> tuple[Slots, ...] | None:
+        answer = script.answer(now)
+        if answer is None:
+            if now >= self._ask_at and not script.asking:
+                self._ask_at = now + ASK_EVERY_S
+                script.ask(now)
+            return None
+        hosts, complaint = answer.hosts, answer.error
+        if hosts is not None:
+            try:
+                for host in hosts:
+                    _check_here(host.name)
+            except UsageError as error:
+                hosts, complaint = None, str(error)
+        if complaint and complaint != self._complaint:
+            self._remark(f"{complaint} The hosts stay as they were.")
+        self._complaint = complaint
+        return hosts
+
+
+def _check_here(host: str) -> None:
+    from farandole.launch.starters import is_here
+
+    if not is_here(host):
+        raise UsageError(
+            f"{host} is another host, and elastic runs use this one only so far (localhost, "
+            "127.0.0.1 and its own name count as hosts). To survive failures on several hosts, "
+            "use --max-restarts N without --min-np."
+        )
