@@ -16,7 +16,7 @@ from farandole.study.import_table import import_table
 # A command line, and what is said of it. STUDY is a study's folder, TABLE a table of step times,
 # PY a command that there is; names in brackets are variables around the command line.
 WRONG = r"""
-dance | there is no command dance. Commands: demo, run, study, report, project, lab
+dance | there is no command dance. Commands: demo, run, study, report, doctor, project, lab
 studdy | there is no command studdy. Did you mean study?
 --vresion | there is no flag --vresion.
 env --nonsense | there is no flag --nonsense. See farandole env --help.

@@ -23,6 +23,7 @@ from farandole.cli.command import (
     user_command,
 )
 from farandole.errors import UsageError
+from farandole.format import plural
 from farandole.study.values import count, seconds
 
 if TYPE_CHECKING:
@@ -103,7 +104,7 @@ def _diagnose(
     from farandole.doctor.run import examine, read_comments
     from farandole.doctor.text import terminal_lines, to_json, to_sarif
 
-    say(f"farandole: running {setting.workers} workers to look at them; this takes a minute or two")
+    say(f"farandole: watching {plural(setting.workers, 'worker')}; this takes a minute or two")
     job, diagnosis = examine(
         setting,
         checks,
