@@ -95,9 +95,10 @@ class NotNeededError(FarandoleError, RuntimeError):
 class WorkerFailedError(FarandoleError, RuntimeError):
     """A worker of a launch failed: the message says which, when and how."""
 
-    def __init__(self, message: str, *, rank: int, exit_code: int) -> None:
+    def __init__(self, message: str, *, rank: int | None, exit_code: int) -> None:
         super().__init__(message)
         self.rank = rank
+        """Which rank; None where no one rank is to blame."""
         self.exit_code = exit_code
 
 

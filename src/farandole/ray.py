@@ -96,7 +96,7 @@ def run(
     )
     return values(
         landed.outcome,
-        [landed.answers.get(rank) for rank in range(plan.num_workers)],
+        {rank: landed.answers.get(rank) for rank in range(plan.num_workers)},
         silence_timeout_s=plan.silence_timeout_s,
         rank_hosts=landed.placement.rank_hosts,
     )

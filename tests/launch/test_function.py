@@ -167,3 +167,29 @@ def test_a_notebooks_stop_button(tmp_path: Path) -> None:
         notebook.send_signal(signal.SIGINT)
         output, _ = notebook.communicate(timeout=30)
     assert output == "stopped []\n[7, 7]\n"
+
+
+def test_the_values_of_those_that_came_to_the_end() -> None:
+    def fn() -> tuple[int, int]:
+        import os
+        import signal
+
+        from farandole.elastic import generation
+        from farandole.engine import context
+        from farandole.errors import CollectiveError
+
+        context.init()
+        while True:
+            try:
+                context.current().engine.exchange(b"")
+                if os.environ["FARANDOLE_WORKER"] == "0":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                context.current().engine.exchange(b"")
+                return int(os.environ["FARANDOLE_WORKER"]), context.size()
+            except CollectiveError:
+                generation.next_generation()
+
+    hosts = "localhost:1,127.0.0.1:2"
+    assert farandole.run(fn, np=3, hosts=hosts, min_np=2, blacklist="host") == [(1, 2), (2, 2)]
+    with pytest.raises(WorkerFailedError, match="There is room for 2 workers only"):
+        farandole.run(fn, np=3, hosts=hosts, min_np=3, blacklist="host")

@@ -214,6 +214,17 @@ def test_too_few_workers() -> None:
     assert "2 s (--elastic-timeout)" in over.reason
 
 
+def test_workers_that_still_import_may_take_longer_than_hosts_are_waited_for() -> None:
+    run = trained(replace(SLOT, min_np=2, timeout_s=2.0))
+    run.membership.start_timeout_s = 30.0
+    run.end(1)
+    assert run.come(0) == []
+    assert run.decide(20.0) == []
+    (over,) = run.decide(15.0)
+    assert isinstance(over, GiveUp)
+    assert "After 30 s 1 of 2 workers had called hvd.init()" in over.reason
+
+
 def test_no_room_and_no_discovery_ends_at_once() -> None:
     run = trained(replace(HOST, min_np=4), hosts=(ONE, TWO), num_workers=4)
     _, decisions = run.end(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from farandole.errors import UsageError
-from farandole.launch.output import LineSplitter, WorkerOutput, open_files
+from farandole.launch.output import LineSplitter, OutputFiles, Outputs, WorkerOutput
 
 
 def split(*chunks: bytes) -> list[str]:
@@ -70,6 +70,7 @@ def test_tagged_on_screen_and_raw_in_the_file() -> None:
     output.feed(b"one\r two\nthr")
     output.feed(b"ee")
     output.end()
+    file.close()
     assert shown == [
         ("stderr", "[3]<stderr>:one\n"),
         ("stderr", "[3]<stderr>: two\n"),
@@ -80,9 +81,7 @@ def test_tagged_on_screen_and_raw_in_the_file() -> None:
 
 
 def test_files_have_zero_padded_ranks(tmp_path: Path) -> None:
-    for opened in open_files(tmp_path / "new" / "logs", 11):
-        for file in opened.values():
-            file.close()
+    OutputFiles(tmp_path / "new" / "logs", 11).close()
     names = sorted(path.name for path in (tmp_path / "new" / "logs").iterdir())
     assert names[0] == "rank.00"
     assert names[-1] == "rank.10"
@@ -92,7 +91,25 @@ def test_files_have_zero_padded_ranks(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"--output-dir .*file/logs cannot be written to"):
-        open_files(tmp_path / "file" / "logs", 2)
+        OutputFiles(tmp_path / "file" / "logs", 2)
+
+
+def test_a_worker_that_gets_another_rank_writes_to_that_ranks_file(tmp_path: Path) -> None:
+    shown: list[str] = []
+    outputs = Outputs(
+        1,
+        show=lambda _, line: shown.append(line),
+        tag=True,
+        shown=frozenset({2}),
+        files=OutputFiles(tmp_path, 1, most=3),
+    )
+    outputs.feed(0, "stdout", b"one\n")
+    outputs.rename(0, 2)
+    outputs.feed(0, "stdout", b"two\n")
+    outputs.end()
+    assert shown == ["[2]<stdout>:two\n"]
+    assert (tmp_path / "rank.0/stdout").read_text() == "one\n"
+    assert (tmp_path / "rank.2/stdout").read_text() == "two\n"
 
 
 def test_a_full_disk_is_said_once_and_ends_nothing() -> None:

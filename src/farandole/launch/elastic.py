@@ -37,6 +37,7 @@ class ElasticRun:
         board: Board,
         *,
         num_workers: int,
+        start_timeout_s: float,
         here: str,
         start: Callable[[Start], None],
         remark: Callable[[str], None],
@@ -47,6 +48,7 @@ class ElasticRun:
             options: What the run may do.
             board: The launcher's.
             num_workers: How many workers training starts with.
+            start_timeout_s: How long they get to call hvd.init().
             here: The name of this host, where none was named.
             start: Starts a worker.
             remark: Shows a sentence.
@@ -74,6 +76,7 @@ class ElasticRun:
             discovers=self._script is not None,
             chance=random.random,
             max_started=min(board.size, MAX_STARTED),
+            start_timeout_s=start_timeout_s,
         )
         self._left: dict[int, int] = {}
         self._running: list[int] = []

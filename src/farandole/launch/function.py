@@ -9,8 +9,9 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Literal, TypeVar
 
 from farandole.errors import UsageError, WorkerFailedError
 
@@ -34,8 +35,21 @@ def run(
     exit_timeout: float | None = None,
     env: Mapping[str, str] | None = None,
     tag: bool = True,
+    hosts: str | None = None,
+    max_restarts: int | None = None,
+    min_np: int | None = None,
+    max_np: int | Literal["auto"] | None = None,
+    host_discovery_script: str | None = None,
+    slots_per_host: int | None = None,
+    elastic_timeout: float | None = None,
+    reset_limit: int | None = None,
+    blacklist: str | None = None,
+    blacklist_cooldown_range: Sequence[float] | None = None,
 ) -> list[T]:
     """Run a function on `np` workers and return each rank's value, in rank order.
+
+    With `min_np`, `max_np` or `host_discovery_script` training survives the loss of workers, if the
+    function uses `hvd.elastic`; the values are those of the ranks that came to its end.
 
     The function travels by value, so that one defined in a notebook cell works. Inside of it,
     import what it needs and call `hvd.init()` as a script would.
@@ -53,6 +67,16 @@ def run(
         exit_timeout: Seconds that exit handlers (atexit) get once no worker does anything else.
         env: Variables to set for the workers.
         tag: Show output with ranks.
+        hosts: "localhost:2", or None. This host only.
+        max_restarts: How often all workers are started again after a failure.
+        min_np: With fewer workers than this, training waits for more.
+        max_np: New workers are taken in up to this number; "auto": as many as there is room for.
+        host_discovery_script: Prints the hosts there are now, `host` or `host:slots` in a line.
+        slots_per_host: Workers on a host for which the script prints no number.
+        elastic_timeout: Seconds to wait for enough workers.
+        reset_limit: How often the set of workers may change.
+        blacklist: "slot" or "host": what a failure excludes.
+        blacklist_cooldown_range: Seconds for which a host is excluded, the first time and at most.
 
     Raises:
         UsageError: An argument cannot be used as given.
@@ -67,8 +91,11 @@ def run(
         raise UsageError(f"run() needs a function to call, not {type(fn).__name__}.")
     if sys.platform == "win32":
         raise UsageError("Workers cannot be started on Windows itself: use WSL2.")
+    given = dict(locals())
     from farandole.launch.call import CALL_FD, RESULT_FD
+    from farandole.launch.elastic_options import FLAGS, read_options
     from farandole.launch.launcher import launch
+    from farandole.launch.placement import named_hosts, pack
     from farandole.launch.plan import count_gpus, make_plan
     from farandole.world.cores import read_cores
 
@@ -87,27 +114,35 @@ def run(
         cores=read_cores(),
         num_gpus=count_gpus(environ),
     )
+    slots = named_hosts(hosts, None, {})
+    if slots is not None:
+        _check_here([host.name for host in slots])
+        pack(slots, plan.num_workers, flag="np")
+    elastic = read_options(
+        {name: given[name] for name in FLAGS},
+        num_workers=plan.num_workers,
+        hosts=slots,
+        environ=environ,
+    )
+    plan = replace(plan, elastic=elastic)
     with contextlib.ExitStack() as stack:
         call = stack.enter_context(_anonymous_file())
         call.write(encode_call(fn, tuple(args), dict(kwargs or {})))
         call.flush()
-        results = [stack.enter_context(_anonymous_file()) for _ in range(plan.num_workers)]
-        outcome = launch(
-            plan,
-            environ=environ,
-            show=show,
-            worker_fds=lambda rank: {
-                CALL_FD: call.fileno(),
-                RESULT_FD: results[rank].fileno(),
-            },
-        )
-        answers = [_answer(file) for file in results]
+        results: dict[int, IO[bytes]] = {}
+
+        def worker_fds(worker: int) -> dict[str, int]:
+            results[worker] = stack.enter_context(_anonymous_file())
+            return {CALL_FD: call.fileno(), RESULT_FD: results[worker].fileno()}
+
+        outcome = launch(plan, environ=environ, show=show, worker_fds=worker_fds)
+        answers = {worker: _answer(file) for worker, file in results.items()}
     return values(outcome, answers, silence_timeout_s=plan.silence_timeout_s)
 
 
 def values(
     outcome: Outcome,
-    answers: Sequence[bytes | None],
+    answers: Mapping[int, bytes | None],
     *,
     silence_timeout_s: float,
     rank_hosts: Sequence[str] = (),
@@ -116,7 +151,8 @@ def values(
 
     Args:
         outcome: How the launch ended.
-        answers: For each rank what `farandole.launch.call` has written; None where it wrote none.
+        answers: What `farandole.launch.call` has written, by rank (in an elastic run by the number
+            of the worker); None where it wrote none.
         silence_timeout_s: For the message about a worker that was stopped.
         rank_hosts: For each rank its host, where there are several.
     """
@@ -129,9 +165,9 @@ def values(
             # SIGTERM was meant for this program: now it gets it.
             signal.raise_signal(signum)
         raise KeyboardInterrupt
-    if verdict.rank is not None:
-        told_by = verdict.rank if verdict.witness is None else verdict.witness
-        kind, payload = _opened(answers[told_by]) or ("", b"")
+    if verdict.kind != "done":
+        told = None if outcome.told_by is None else answers.get(outcome.told_by)
+        kind, payload = _opened(told) or ("", b"")
         lines = failure_lines(
             verdict,
             step=outcome.step,
@@ -146,7 +182,19 @@ def values(
             rank=verdict.rank,
             exit_code=verdict.exit_code,
         )
-    return [_value(rank, _opened(answer)) for rank, answer in enumerate(answers)]
+    workers = outcome.workers or range(len(answers))
+    return [_value(rank, _opened(answers[worker])) for rank, worker in enumerate(workers)]
+
+
+def _check_here(hosts: Sequence[str]) -> None:
+    from farandole.launch.starters import is_here
+
+    for host in hosts:
+        if not is_here(host):
+            raise UsageError(
+                f"Functions run on this host, not on {host}. Use localhost, or start a script with "
+                "`farandole run -H ...`."
+            )
 
 
 def encode_call(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from farandole.launch.elastic import MAX_STARTED, ElasticRun
 from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
 from farandole.launch.membership import Form, Start
-from farandole.launch.output import Outputs, Show, open_files
+from farandole.launch.output import OutputFiles, Outputs, Show
 from farandole.launch.placement import numbered
 from farandole.launch.plan import Plan
 from farandole.launch.supervisor import (
@@ -54,6 +54,10 @@ class Outcome:
     """The end of the failed rank's error output."""
     asked_to_stop: bool = False
     """Whether the workers were asked to stop by themselves."""
+    told_by: int | None = None
+    """The worker that can tell of it: by its rank, or by its number in an elastic run."""
+    workers: tuple[int, ...] = ()
+    """In an elastic run the workers of the last generation, by rank."""
     warm: bool = False
     """Whether the workers were forked from a process that had their imports."""
 
@@ -201,15 +205,21 @@ class Supervision:
         self._outputs.end()
         if self._outputs.error is not None:
             raise self._outputs.error
-        worker = verdict.rank
+        worker, witness = verdict.rank, verdict.witness
+        outcome = Outcome(verdict=verdict, asked_to_stop=self._asked_to_stop)
         if self._elastic is not None:
-            verdict = self._elastic.by_rank(verdict)
+            outcome = replace(
+                outcome,
+                verdict=self._elastic.by_rank(verdict),
+                workers=self._elastic.membership.members,
+            )
         if worker is None:
-            return Outcome(verdict=verdict, asked_to_stop=self._asked_to_stop)
-        return Outcome(
-            verdict=verdict,
+            return outcome
+        return replace(
+            outcome,
             step=self._workers.step(worker),
             last_lines=self._outputs.last_lines(worker),
+            told_by=worker if witness is None else witness,
         )
 
 
@@ -233,7 +243,8 @@ def launch(
         plan: What to start.
         environ: The environment to build the workers' from.
         show: Shows one tagged line.
-        worker_fds: For a rank, descriptors to hand down, by the variable that tells the number.
+        worker_fds: Descriptors to hand down, by the variable that tells the number; gets a rank,
+            in an elastic run the number of a worker.
         started: Called once all workers have been started.
         watch: Called ten times a second with the processes of the workers that run; True ends the
             launch as SIGTERM would.
@@ -269,7 +280,7 @@ def launch(
         )
 
         def start(rank: int, plan: Plan, job: Job, extra: Mapping[str, str], worker: int) -> None:
-            fds = dict(worker_fds(rank)) if worker_fds else {}
+            fds = dict(worker_fds(worker)) if worker_fds else {}
             if worker == 0:
                 fds["FARANDOLE_MASTER_FD"] = held.fileno()
             if plan.own_launcher:
@@ -300,6 +311,7 @@ def launch(
                         elastic,
                         board,
                         num_workers=plan.num_workers,
+                        start_timeout_s=plan.start_timeout_s,
                         here=job.hostname,
                         start=start_one,
                         remark=outputs.remark,
@@ -331,9 +343,12 @@ def opened_outputs(plan: Plan, show: Show, stack: contextlib.ExitStack) -> Outpu
     Raises:
         UsageError: The folder for files cannot be written to.
     """
-    files = None if plan.output_dir is None else open_files(plan.output_dir, plan.num_workers)
-    elastic = plan.elastic is not None and plan.elastic.in_place
-    size = 0 if elastic else plan.num_workers
+    elastic = plan.elastic if plan.elastic is not None and plan.elastic.in_place else None
+    files = None
+    if plan.output_dir is not None:
+        most = 0 if elastic is None else elastic.max_np
+        files = OutputFiles(plan.output_dir, plan.num_workers, most=most)
+    size = 0 if elastic is not None else plan.num_workers
     outputs = Outputs(size, show=show, tag=plan.tag, shown=plan.shown, files=files)
     stack.callback(outputs.end)
     return outputs

@@ -110,6 +110,8 @@ class Membership:
     """Numbers from 0 to 1 (see Hosts.excluding)."""
     max_started: int
     """How many workers may be started in the whole run."""
+    start_timeout_s: float = 0.0
+    """How long workers that run get to come, where that is longer than `options.timeout_s`."""
     generation: int = 0
     _workers: dict[int, _Worker] = field(default_factory=dict)
     """Those that run."""
@@ -122,6 +124,8 @@ class Membership:
     _finishing: bool = False
     _over: bool = False
     _waits_since_s: float | None = None
+    _short_since_s: float | None = None
+    """Since when there has not been room for enough workers."""
     _told: tuple[frozenset[int], frozenset[int]] = (frozenset(), frozenset())
     """The workers added and removed that the workers of this generation know of."""
     _pauses: dict[tuple[str, int], tuple[int, float]] = field(default_factory=dict)
@@ -131,6 +135,11 @@ class Membership:
     def started(self) -> int:
         """The number of workers that have been started."""
         return self._started
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The workers of the latest generation, by rank."""
+        return self._members
 
     @property
     def over(self) -> bool:
@@ -269,22 +278,37 @@ class Membership:
         )
         needed = self.generation == 0 or self._broken or away
         if not needed:
-            self._waits_since_s = None
+            self._waits_since_s = self._short_since_s = None
             return self._changes()
         if self._waits_since_s is None:
             self._waits_since_s = now_s
         least = self.options.min_np if self.generation else self.num_workers
+        if len(wanted) >= least:
+            self._short_since_s = None
+        elif self._short_since_s is None:
+            self._short_since_s = now_s
         waits_for = survivors
         if self.options.blacklist == "host" or self.generation == 0:
             waits_for = wanted
         late = [worker for worker in waits_for if worker not in present]
-        waited_s = now_s - self._waits_since_s
         if not late and len(present) >= least:
             return self._begin(present, now_s)
-        if waited_s >= self.options.timeout_s:
+        short_s = 0.0 if self._short_since_s is None else now_s - self._short_since_s
+        if short_s >= self.options.timeout_s:
+            return [GiveUp(reason=self._too_few(len(wanted), least))]
+        # A replacement may import for longer than hosts are waited for.
+        patience_s = max(self.options.timeout_s, self.start_timeout_s)
+        if now_s - self._waits_since_s >= patience_s:
             if len(present) >= least and any(worker in survivors for worker in present):
                 return [Kill(worker=worker.number) for worker in late]
-            return [GiveUp(reason=self._too_few(len(present), least))]
+            return [
+                GiveUp(
+                    reason=f"After {patience_s:g} s {len(present)} of "
+                    f"{plural(len(wanted), 'worker')} had called hvd.init() or come back from "
+                    f"training, but {self._least(least)} are needed. Give slow ones more time: "
+                    "--start-timeout or --elastic-timeout SECONDS."
+                )
+            ]
         if len(wanted) < least and self._hopeless(now_s, len(wanted), least):
             return [GiveUp(reason=self._too_few(len(wanted), least, waited=False))]
         return []
@@ -318,8 +342,11 @@ class Membership:
         ]
         return running + len(free) < least
 
+    def _least(self, least: int) -> str:
+        return f"-np {least}" if self.generation == 0 else f"--min-np {least}"
+
     def _too_few(self, number: int, least: int, *, waited: bool = True) -> str:
-        what = f"-np {least}" if self.generation == 0 else f"--min-np {least}"
+        what = self._least(least)
         excluded = ", ".join(sorted(self.hosts.excluded))
         why = f" Excluded after failures: {excluded}." if excluded else ""
         if waited:
@@ -347,7 +374,7 @@ class Membership:
         for worker in present:
             if worker.joined is None:
                 worker.joined, worker.joined_s = self.generation, now_s
-        self._broken, self._waits_since_s = False, None
+        self._broken, self._waits_since_s, self._short_since_s = False, None, None
         self._told = (frozenset(), frozenset())
         dismissed = [
             Dismiss(worker=worker, at_once=False)

@@ -7,15 +7,16 @@ import contextlib
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Literal, cast
 
 from farandole.errors import OutputError, UsageError
 
 Stream = Literal["stdout", "stderr"]
 Show = Callable[[Stream, str], None]
 """Shows one whole line, with its end, in one write."""
+_STREAMS: tuple[Stream, Stream] = ("stdout", "stderr")
 Feed = Callable[[int, Stream, bytes], None]
 """Takes what a rank wrote."""
 
@@ -80,24 +81,21 @@ class WorkerOutput:
     ) -> None:
         self.rank = rank
         self._stream: Stream = stream
-        self._show = show
+        self.show = show
         self._tag = tag
         self._splitter = LineSplitter()
-        self._file = file
+        self.file = file
         self.last_lines: deque[str] = deque(maxlen=LAST_LINES)
 
     def feed(self, data: bytes) -> None:
         """Take in what the worker wrote."""
-        if self._file is not None:
-            self._keep(self._file, data)
+        if self.file is not None:
+            self._keep(self.file, data)
         self._emit(self._splitter.feed(data))
 
     def end(self) -> None:
-        """Show the last line, which may have no end, and close the file."""
+        """Show the last line, which may have no end."""
         self._emit(self._splitter.end())
-        if self._file is not None:
-            self._file.close()
-            self._file = None
 
     def _keep(self, file: BinaryIO, data: bytes) -> None:
         try:
@@ -105,8 +103,8 @@ class WorkerOutput:
             file.flush()
         except OSError as error:
             # A full disk shall not end a training that does not need it.
-            self._file = None
-            self._show(
+            self.file = None
+            self.show(
                 "stderr",
                 f"farandole: {file.name} is kept no further ({error.strerror}).\n",
             )
@@ -117,7 +115,7 @@ class WorkerOutput:
         prefix = f"[{self.rank}]<{self._stream}>:" if self._tag else ""
         for line in lines:
             self.last_lines.append(line)
-            self._show(self._stream, f"{prefix}{line}\n")
+            self.show(self._stream, f"{prefix}{line}\n")
 
 
 class Outputs:
@@ -130,7 +128,7 @@ class Outputs:
         show: Show,
         tag: bool,
         shown: frozenset[int] | None = None,
-        files: Sequence[Mapping[Stream, BinaryIO]] | None = None,
+        files: OutputFiles | None = None,
     ) -> None:
         """Prepare.
 
@@ -139,7 +137,7 @@ class Outputs:
             show: Shows one line.
             tag: Whether lines begin with the rank.
             shown: Ranks whose lines are shown; all when None.
-            files: By rank, where output is kept too.
+            files: Where output is kept too; `end` closes them.
         """
         self._show_line = show
         self.heard: set[int] = set()
@@ -149,31 +147,29 @@ class Outputs:
         self.error: OutputError | None = None
         """Why it cannot be written to, where that is not its reader's choice."""
         self._outputs: list[dict[Stream, WorkerOutput]] = []
-        self._tag, self._shown = tag, shown
+        self._tag, self._shown, self._files = tag, shown, files
         for rank in range(size):
-            self.add(rank, files[rank] if files is not None else {})
+            self.add(rank)
 
-    def add(self, rank: int, files: Mapping[Stream, BinaryIO] | None = None) -> None:
+    def add(self, rank: int) -> None:
         """Prepare for one more worker, of this rank."""
-        shows = self._show if self._shown is None or rank in self._shown else _show_nothing
-        streams: tuple[Stream, Stream] = ("stdout", "stderr")
         self._outputs.append(
             {
                 stream: WorkerOutput(
-                    rank=rank,
-                    stream=stream,
-                    show=shows,
-                    tag=self._tag,
-                    file=(files or {}).get(stream),
+                    rank=rank, stream=stream, show=_show_nothing, tag=self._tag, file=None
                 )
-                for stream in streams
+                for stream in _STREAMS
             }
         )
+        self.rename(len(self._outputs) - 1, rank)
 
     def rename(self, worker: int, rank: int) -> None:
-        """Tag a worker's lines with another rank from now on."""
-        for output in self._outputs[worker].values():
-            output.rank = rank
+        """Take a worker's lines for those of another rank from now on."""
+        shows = self._show if self._shown is None or rank in self._shown else _show_nothing
+        for stream, output in self._outputs[worker].items():
+            output.rank, output.show = rank, shows
+            file = None if self._files is None else self._files.of(rank).get(stream)
+            output.file = None if file is None or file.closed else file
 
     def feed(self, rank: int, stream: Stream, data: bytes) -> None:
         """Take in what a worker wrote."""
@@ -194,6 +190,8 @@ class Outputs:
         for outputs in self._outputs:
             for output in outputs.values():
                 output.end()
+        if self._files is not None:
+            self._files.close()
 
     def _show(self, stream: Stream, line: str) -> None:
         try:
@@ -230,27 +228,53 @@ def write_out(stream: Stream, data: bytes) -> None:
             raise OutputError(f"{stream} cannot be written to: {error.strerror}.") from error
 
 
-def open_files(folder: Path, num_workers: int) -> list[dict[Stream, BinaryIO]]:
-    """Open DIR/rank.<rank>/stdout and stderr for every rank, before anything starts.
+class OutputFiles:
+    """DIR/rank.<rank>/stdout and stderr of every rank."""
 
-    Raises:
-        UsageError: The folder cannot be written to.
-    """
-    width = len(str(num_workers - 1))
-    files: list[dict[Stream, BinaryIO]] = []
-    try:
-        for rank in range(num_workers):
-            place = folder / f"rank.{rank:0{width}d}"
+    def __init__(self, folder: Path, num_workers: int, *, most: int = 0, append: bool = False):
+        """Open those of the first workers, before anything starts.
+
+        Args:
+            folder: Where they go.
+            num_workers: How many workers there are to begin with.
+            most: How many there may be later.
+            append: Whether to go on after what is there, of earlier rounds of this launch.
+
+        Raises:
+            UsageError: The folder cannot be written to.
+        """
+        self._folder, self._mode = folder, "ab" if append else "wb"
+        self._width = len(str(max(num_workers, most) - 1))
+        self._files: list[dict[Stream, BinaryIO]] = []
+        try:
+            self._open(num_workers)
+        except OSError as error:
+            self.close()
+            raise UsageError(
+                f"--output-dir {folder} cannot be written to ({error.strerror}). "
+                "Choose a folder that you may write to."
+            ) from error
+
+    def of(self, rank: int) -> Mapping[Stream, BinaryIO]:
+        """Return the files of a rank; none where they cannot be opened."""
+        try:
+            self._open(rank + 1)
+        except OSError:
+            return {}
+        return self._files[rank]
+
+    def close(self) -> None:
+        """Close all files."""
+        for files in self._files:
+            for file in files.values():
+                with contextlib.suppress(OSError):
+                    file.close()
+
+    def _open(self, number: int) -> None:
+        while len(self._files) < number:
+            place = self._folder / f"rank.{len(self._files):0{self._width}d}"
             place.mkdir(parents=True, exist_ok=True)
-            files.append({})
-            files[rank]["stdout"] = (place / "stdout").open("wb")
-            files[rank]["stderr"] = (place / "stderr").open("wb")
-    except OSError as error:
-        for opened in files:
-            for file in opened.values():
-                file.close()
-        raise UsageError(
-            f"--output-dir {folder} cannot be written to ({error.strerror}). "
-            "Choose a folder that you may write to."
-        ) from error
-    return files
+            files: dict[Stream, BinaryIO] = {}
+            self._files.append(files)
+            for stream in _STREAMS:
+                files[stream] = cast("BinaryIO", (place / stream).open(self._mode))

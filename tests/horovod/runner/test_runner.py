@@ -44,13 +44,23 @@ def test_deprecated_names(called: dict[str, Any]) -> None:
 def test_what_means_nothing_is_named(called: dict[str, Any]) -> None:
     with pytest.warns(UserWarning, match="use_gloo, verbose mean nothing"):
         runner.run(int, use_gloo=True, use_mpi=False, verbose=2)
+    with pytest.warns(UserWarning, match="horovod.run: reset_limit means nothing"):
+        runner.run(int, reset_limit=3)
+
+
+def test_an_elastic_run(called: dict[str, Any]) -> None:
+    found = runner.run(int, num_proc=3, min_num_proc=2, hosts="localhost:4", cooldown_range=(1, 9))
+    assert found == [0, 0]
+    assert (called["min_np"], called["max_np"], called["blacklist"]) == (2, "auto", "host")
+    assert (called["hosts"], called["blacklist_cooldown_range"]) == ("localhost:4", (1, 9))
+    runner.run(int, min_num_proc=2, max_num_proc=3, host_discovery_script="x.sh", slots=2)
+    assert (called["np"], called["max_np"]) == (2, 3)
+    assert (called["host_discovery_script"], called["slots_per_host"]) == ("x.sh", 2)
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"min_num_proc": 1}, r"min_num_proc.*no elastic runs"),
-        ({"host_discovery_script": "x.sh"}, r"host_discovery_script.*no elastic runs"),
         ({"hosts": "n1:2"}, "on this host, not on n1"),
         ({"hostfile": "nowhere"}, "--hostfile nowhere cannot be read"),
         ({"hosts": "localhost:2", "hostfile": "f"}, "both name hosts"),

@@ -22,11 +22,9 @@ _IGNORED = (
     "network_interface",
     "network_interfaces",
     "verbose",
-    "cooldown_range",
-    "reset_limit",
-    "slots",
 )
-_ELASTIC = ("min_num_proc", "max_num_proc", "min_np", "max_np", "host_discovery_script")
+_ELASTIC = ("reset_limit", "cooldown_range", "slots")
+_DEPRECATED = {"np": "num_proc", "min_np": "min_num_proc", "max_np": "max_num_proc"}
 # How Horovod's error begins: programs look for these words.
 _FAILED = (
     "Horovod detected that one or more processes exited with non-zero status, thus causing the "
@@ -65,17 +63,27 @@ def run(
 ) -> list[T]:
     """Run a function on workers of this host and return each rank's value, in rank order.
 
+    With min_num_proc or host_discovery_script the run is elastic, and the values are those of the
+    first min_num_proc ranks.
+
     Args:
         func: What every worker calls.
         args: Its arguments, the same on all ranks.
         kwargs: Its keyword arguments, the same on all ranks.
         num_proc: How many workers.
+        min_num_proc: With fewer workers than this, training waits for more.
+        max_num_proc: New workers are taken in up to this number; None: as long as there is room.
+        slots: Workers on a host for which the discovery script prints no number.
+        reset_limit: How often the set of workers may change.
+        cooldown_range: Seconds for which a host with a failed worker is excluded, the first time
+            and at most; None: for good.
         hosts: "localhost:2", or None.
         hostfile: A file that names this host, or None.
+        host_discovery_script: Prints the hosts there are now, `host` or `host:slots` in a line.
         executable: This program's own Python, or None.
         start_timeout: Seconds that ranks wait for each other in `hvd.init()`.
         output_filename: A folder to keep each rank's output in.
-        np: The deprecated name of num_proc.
+        np: The deprecated name of num_proc; likewise min_np and max_np.
 
     The others are taken as Horovod takes them; those that mean nothing here are named in a warning.
 
@@ -84,11 +92,6 @@ def run(
         WorkerFailedError: A worker failed; the message has its rank and traceback.
     """
     given = dict(locals())
-    elastic = [name for name in _ELASTIC if given[name] is not None]
-    if elastic:
-        raise UsageError(
-            f"horovod.run({elastic[0]}=...): Farandole has no elastic runs. Give num_proc only."
-        )
     if executable not in (None, sys.executable):
         raise UsageError(
             f"horovod.run(executable={executable!r}): functions run by this program's own Python. "
@@ -96,11 +99,28 @@ def run(
         )
     if use_gloo and use_mpi:
         raise UsageError("horovod.run(use_gloo=True, use_mpi=True): only one of them can be True.")
-    if np is not None:
-        warnings.warn("np is deprecated, use num_proc", DeprecationWarning, stacklevel=2)
-        num_proc = np
-    _check_places(hosts, hostfile, num_proc)
-    ignored = [name for name in _IGNORED if given[name] not in (None, False)]
+    for old, new in _DEPRECATED.items():
+        if given[old] is not None:
+            text = f"{old} is deprecated, use {new}"
+            warnings.warn(text, DeprecationWarning, stacklevel=2)
+            given[new] = given[old]
+    least, num_proc = given["min_num_proc"], given["num_proc"]
+    is_elastic = least is not None or host_discovery_script is not None
+    elastic: dict[str, Any] = {}
+    if is_elastic:
+        num_proc = max(num_proc, least or 1)
+        elastic = {
+            "min_np": least,
+            "max_np": given["max_num_proc"] or "auto",
+            "host_discovery_script": host_discovery_script,
+            "slots_per_host": slots,
+            "reset_limit": reset_limit,
+            "blacklist": "host",
+            "blacklist_cooldown_range": cooldown_range,
+        }
+    named = _named_hosts(hosts, hostfile, num_proc)
+    unused = () if is_elastic else _ELASTIC
+    ignored = [name for name in (*_IGNORED, *unused) if given[name] not in (None, False)]
     if ignored:
         verb = "mean" if len(ignored) > 1 else "means"
         warnings.warn(
@@ -109,28 +129,31 @@ def run(
     from farandole.launch.function import run as run_function
 
     try:
-        return run_function(
+        values = run_function(
             func,
             args,
             kwargs,
             np=num_proc,
             start_timeout=start_timeout,
             output_dir=output_filename,
+            hosts=named,
+            **elastic,
         )
     except WorkerFailedError as error:
         raise WorkerFailedError(
             f"{_FAILED}\n{error}", rank=error.rank, exit_code=error.exit_code
         ) from error
+    return values[: least or num_proc] if is_elastic else values
 
 
-def _check_places(hosts: str | None, hostfile: str | None, num_proc: int) -> None:
-    """Raise UsageError unless the hosts are this one, with a slot for every worker."""
+def _named_hosts(hosts: str | None, hostfile: str | None, num_proc: int) -> str | None:
+    """Return the hosts in one line; raise UsageError unless they are this one, with room."""
     from farandole.launch.placement import named_hosts, pack
     from farandole.launch.starters import is_here
 
     slots = named_hosts(hosts, hostfile, {})
     if slots is None:
-        return
+        return None
     for host in slots:
         if not is_here(host.name):
             raise UsageError(
@@ -138,3 +161,4 @@ def _check_places(hosts: str | None, hostfile: str | None, num_proc: int) -> Non
                 "start a script with `farandole horovodrun -H ...`."
             )
     pack(slots, num_proc, flag="num_proc")
+    return ",".join(f"{host.name}:{host.count}" for host in slots)

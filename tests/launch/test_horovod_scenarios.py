@@ -1,0 +1,206 @@
+"""Elastic runs as Horovod's own integration test has them, through `farandole horovodrun`."""
+
+from __future__ import annotations
+
+import json
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import clean_environ, cli_argv
+
+pytestmark = pytest.mark.ranks
+
+# As in Horovod's script: rank 0 logs a line at the end of an epoch, and waits for a change of hosts
+# where the schedule has one.
+WORKER = """
+import json, os, signal, sys, time
+from pathlib import Path
+from farandole.elastic import generation
+from farandole.engine import context
+from farandole.errors import CollectiveError, NotNeededError
+
+log, epochs, exits, how, changes, wait_s = json.loads(sys.argv[1])
+start_rank = int(os.environ["HOROVOD_RANK"])
+
+def exchange(value):
+    return json.loads(context.current().engine.exchange(json.dumps(value).encode())[0])
+
+def commit():
+    saved.update(state)
+    if exchange(generation.hosts_changed() is not None):
+        raise InterruptedError
+
+def train():
+    state["entries"] += 1
+    while state["epoch"] < epochs:
+        for batch in range(state["batch"], 3):
+            if start_rank in exits.get(str(state["epoch"]), []):
+                if how == "kill":
+                    os.kill(os.getpid(), signal.SIGKILL)
+                raise RuntimeError(f"start rank {start_rank} exits")
+            exchange(None)
+            state["batch"] = batch
+            commit()
+        if context.rank() == 0:
+            place = start_rank, context.size(), os.environ["HOROVOD_HOSTNAME"], state["entries"]
+            with open(log, "a") as file:
+                file.write(json.dumps(place) + "\\n")
+            deadline = time.monotonic() + 20
+            while state["epoch"] in changes and generation.hosts_changed() is None:
+                assert time.monotonic() < deadline, "no change"
+                time.sleep(0.02)
+        state["epoch"] += 1
+        state["batch"] = 0
+        commit()
+        time.sleep(wait_s)
+
+context.init()
+state = {"epoch": 0, "batch": 0, "entries": 0}
+saved = dict(state)
+while True:
+    try:
+        state.update(exchange(state))
+        saved.update(state)
+        train()
+        break
+    except CollectiveError:
+        state.update(saved)
+    except InterruptedError:
+        pass
+    try:
+        generation.next_generation()
+    except NotNeededError:
+        break
+"""
+
+ONE, TWO = "localhost:2", "127.0.0.1:2"
+BOTH = [[ONE, TWO]]
+
+
+@dataclass(kw_only=True)
+class Ended:
+    """How a run ended."""
+
+    code: int
+    errors: str
+    log: list[list[object]]
+    """By epoch: rank 0's start rank, the size, its host, and how often `train` was entered."""
+
+
+def run(
+    folder: Path,
+    flags: Sequence[str] = ("-np", "2", "--min-np", "2", "--max-np", "4"),
+    *,
+    hosts: Sequence[Sequence[str]] = (),
+    exits: Mapping[str, Sequence[int]] | None = None,
+    how: str = "kill",
+    epochs: int = 3,
+    wait_s: float = 0.0,
+) -> Ended:
+    """Run the worker.
+
+    Args:
+        folder: Where files go.
+        flags: Of horovodrun.
+        hosts: What the discovery script prints, by the number of lines in the log.
+        exits: The start ranks that fail, by epoch.
+        how: "kill" or "exception".
+        epochs: How many there are.
+        wait_s: How long each takes at least.
+    """
+    log, script = folder / "log", folder / "discover.sh"
+    changes = []
+    if hosts:
+        lines = ["#!/bin/sh", f"[ -f {log} ] && n=$(wc -l < {log})", "case ${n:-0} in"]
+        for number, names in enumerate(hosts):
+            which = "*" if number == len(hosts) - 1 else str(number)
+            lines.append(f"{which}) {'; '.join(f'echo {name}' for name in names)} ;;")
+        script.write_text("\n".join([*lines, "esac", ""]))
+        script.chmod(script.stat().st_mode | stat.S_IXUSR)
+        flags = [*flags, "--host-discovery-script", str(script)]
+        changes = list(range(len(hosts) - 1))
+    worker = folder / "train.py"
+    worker.write_text(WORKER)
+    told = json.dumps([str(log), epochs, exits or {}, how, changes, wait_s])
+    done = subprocess.run(
+        [*cli_argv(), "horovodrun", *flags, "--", sys.executable, str(worker), told],
+        env=clean_environ(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    entries = log.read_text().splitlines() if log.exists() else []
+    return Ended(code=done.returncode, errors=done.stderr, log=[json.loads(e) for e in entries])
+
+
+FAILED = [[0, 4, "localhost", 1], [2, 2, "127.0.0.1", 2], [2, 2, "127.0.0.1", 2]]
+
+
+@pytest.mark.parametrize("slots", [2, pytest.param(1, marks=pytest.mark.soak)])
+def test_hosts_come_and_go(tmp_path: Path, slots: int) -> None:
+    one, two = f"localhost:{slots}", f"127.0.0.1:{slots}"
+    flags = ["-np", str(slots), "--min-np", str(slots), "--max-np", str(2 * slots)]
+    limit = ["--reset-limit", "2"]
+    ended = run(tmp_path, [*flags, *limit], hosts=[[one], [one, two], [two]])
+    assert ended.code == 0, ended.errors
+    assert ended.log == [
+        [0, slots, "localhost", 1],
+        [0, 2 * slots, "localhost", 2],
+        [slots, slots, "127.0.0.1", 3],
+    ]
+
+
+@pytest.mark.soak
+def test_too_many_changes(tmp_path: Path) -> None:
+    flags = ["-np", "2", "--min-np", "2", "--max-np", "4", "--reset-limit", "1"]
+    ended = run(tmp_path, flags, hosts=[[ONE], [ONE, TWO], [TWO]])
+    assert ended.code == 1
+    assert "The number of resets would exceed the limit: 1 (--reset-limit)." in ended.errors
+    assert ended.log == [[0, 2, "localhost", 1], [0, 4, "localhost", 2]]
+
+
+@pytest.mark.parametrize("how", ["kill", pytest.param("exception", marks=pytest.mark.soak)])
+def test_one_rank_fails(tmp_path: Path, how: str) -> None:
+    ended = run(tmp_path, hosts=BOTH, exits={"1": [0]}, how=how)
+    assert (ended.code, ended.log) == (0, FAILED), ended.errors
+
+
+@pytest.mark.parametrize("how", ["exception", pytest.param("kill", marks=pytest.mark.soak)])
+def test_one_rank_fails_on_hosts_that_were_named(tmp_path: Path, how: str) -> None:
+    flags = ["-np", "2", "--min-np", "2", "--max-np", "4", "-H", f"{ONE},{TWO}"]
+    ended = run(tmp_path, flags, exits={"1": [0]}, how=how)
+    assert (ended.code, ended.log) == (0, FAILED), ended.errors
+
+
+@pytest.mark.parametrize("ranks", [(0, 2), pytest.param((0, 1, 2, 3), marks=pytest.mark.soak)])
+def test_all_ranks_or_hosts_fail(tmp_path: Path, ranks: Sequence[int]) -> None:
+    ended = run(tmp_path, hosts=BOTH, exits={"1": ranks}, how="exception")
+    assert (ended.code, ended.log) == (1, FAILED[:1])
+    assert "failed first: RuntimeError: start rank" in ended.errors
+    assert "No worker is left that has the state of training." in ended.errors
+
+
+def test_fewer_than_min(tmp_path: Path) -> None:
+    flags = ["-np", "4", "--min-np", "4", "--max-np", "4", "--elastic-timeout", "0.3"]
+    ended = run(tmp_path, flags, hosts=BOTH, exits={"1": [0]})
+    assert (ended.code, ended.log) == (137, FAILED[:1])
+    assert "After 0.3 s (--elastic-timeout) there were 2 workers, but --min-np 4" in ended.errors
+
+
+def test_hosts_come_back(tmp_path: Path) -> None:
+    flags = ["-np", "2", "--min-np", "2", "--max-np", "4"]
+    cooldown = ["--blacklist-cooldown-range", "0.2", "0.4"]
+    exits = {"1": [3], "3": [3]}
+    ended = run(tmp_path, [*flags, *cooldown], hosts=BOTH, exits=exits, epochs=5, wait_s=0.25)
+    assert ended.code == 0, ended.errors
+    sizes = [size for _, size, *_ in ended.log]
+    assert len(sizes) == 5
+    assert sizes[:2] == [4, 2]
+    assert 4 in sizes[2:], "the host never came back"
