@@ -182,6 +182,8 @@ def test_a_host_that_cannot_start_its_workers_is_named(door: Door) -> None:
         horovod_alias=True,
         clean_stop=True,
         timeline=False,
+        restart=0,
+        max_restarts=0,
         record_dir="",
         record_mark="",
     )

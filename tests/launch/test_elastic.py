@@ -138,3 +138,24 @@ train(script)
         "127.0.0.1"
     }
     assert any("ValueError: bad loss" in line for line in outcome.last_lines), remarks
+
+
+def test_all_start_again_when_too_few_are_left(tmp_path: Path) -> None:
+    script = """
+def script(state):
+    generation.store([json.dumps(state).encode()])
+    if state["step"] == 3 and generation.restarts() == 0 and me in "01":
+        raise ValueError("bad loss")
+    return state["step"] == 5
+
+kept = generation.stored()
+if kept is not None:
+    say(kept=json.loads(bytes(kept))["step"])
+train(script)
+"""
+    options = ElasticOptions(min_np=2, max_np=3, max_restarts=1, blacklist="host")
+    outcome, said, remarks = run(tmp_path, script, options, np=3)
+    assert outcome.verdict.kind == "done", remarks
+    assert "bad loss" in outcome.failures[0]
+    # The last one of the first round has become rank 0 or still was rank 2.
+    assert [each["kept"] for each in said if "kept" in each] == [3, 3, 3]

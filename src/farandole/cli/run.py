@@ -235,6 +235,7 @@ def main(args: argparse.Namespace) -> int:
         last_lines=outcome.last_lines,
         silence_timeout_s=plan.silence_timeout_s,
         rank_hosts=rank_hosts,
+        failures=outcome.failures,
     )
     if outcome.asked_to_stop and outcome.verdict.kind == "done":
         lines = ["farandole: stopped cleanly on SIGUSR1, a scheduler's warning."]

@@ -14,6 +14,8 @@ from types import MethodType
 
 from farandole.errors import CollectiveError, UsageError
 from farandole.world.generations import membership
+from farandole.world.kept import kept
+from farandole.world.kept import restarts as kept_restarts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,18 +134,26 @@ def store(parts: Sequence[bytes | memoryview]) -> None:
     """Have the launcher keep these bytes, in place of those before, beyond this process's end.
 
     Each process has its own; a death in the middle of it leaves what was stored before. Does
-    nothing unless `--max-restarts` is given.
+    nothing unless `--max-restarts` is given, and over several hosts.
+
+    Raises:
+        OSError: There is no memory for them; what was stored before is still there.
     """
+    mine = kept()
+    if mine is not None:
+        mine.write(parts)
 
 
 def stored() -> memoryview | None:
     """Return what this rank had stored when all workers were started again, in one piece.
 
-    None where nothing is stored, and in a process that has stored something itself.
+    None where nothing is stored, and in a process that has stored something itself. Copy what is
+    needed before anything is stored again.
     """
-    return None
+    mine = kept()
+    return None if mine is None or mine.written else mine.read()
 
 
 def restarts() -> int:
     """Return how often all workers of this job have been started again (`--max-restarts`)."""
-    return 0
+    return kept_restarts()

@@ -23,6 +23,7 @@ from pathlib import Path
 from farandole.errors import FarandoleError, StartError, UsageError
 from farandole.launch import control
 from farandole.launch.control import MOST_BYTES, Ended, LastSteps, Outbox, Post, Records
+from farandole.launch.elastic_options import ElasticOptions
 from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
 from farandole.launch.output import Stream
 from farandole.launch.placement import numbered
@@ -226,6 +227,13 @@ class Agent:
             record_dir=self._records.folder,
             timeline=Path("timeline") if share.timeline else None,
             horovod_alias=share.horovod_alias,
+            restart=share.restart,
+            elastic=ElasticOptions(
+                min_np=self._placement.size,
+                max_np=self._placement.size,
+                in_place=False,
+                max_restarts=share.max_restarts,
+            ),
         )
         job = Job(
             job_id=share.job_id,

@@ -73,6 +73,9 @@ class Share:
     clean_stop: bool
     """Whether a scheduler's warning asks workers to stop by themselves; else it ends them."""
     timeline: bool
+    restart: int
+    """How often all workers have been started again."""
+    max_restarts: int
     record_dir: str
     """Where workers record on the head's host; '' when they do not."""
     record_mark: str

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from farandole.errors import UsageError
@@ -40,6 +40,7 @@ class ElasticRun:
         start_timeout_s: float,
         here: str,
         start: Callable[[Start], None],
+        formed: Callable[[Collection[int]], None] | None = None,
         remark: Callable[[str], None],
     ) -> None:
         """Begin.
@@ -51,12 +52,14 @@ class ElasticRun:
             start_timeout_s: How long they get to call hvd.init().
             here: The name of this host, where none was named.
             start: Starts a worker.
+            formed: Hears of each generation which workers run.
             remark: Shows a sentence.
 
         Raises:
             UsageError: Discovery does not work, or a host is not this one.
         """
         self._board, self._start, self._remark = board, start, remark
+        self._formed = formed
         self._script = None
         if options.discovery_command is not None:
             self._script = DiscoveryScript(
@@ -108,6 +111,8 @@ class ElasticRun:
         elif isinstance(decision, Form):
             assignment = decision.assignment
             self._board.form(assignment.number, assignment.encode())
+            if self._formed is not None:
+                self._formed(self._running)
             if assignment.number > 1:
                 hosts = ", ".join(f"{name}:{count}" for name, count in assignment.hosts)
                 self._remark(

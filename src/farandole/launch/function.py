@@ -174,6 +174,7 @@ def values(
             last_lines=() if kind == "traceback" else outcome.last_lines,
             silence_timeout_s=silence_timeout_s,
             rank_hosts=rank_hosts,
+            failures=outcome.failures,
         )
         if kind == "traceback":
             lines += ["", payload.decode().rstrip()]

@@ -28,6 +28,7 @@ from farandole.launch.remote_workers import (
     say_farewell,
     start_all,
 )
+from farandole.launch.restarts import with_restarts
 from farandole.launch.starters import Starter
 from farandole.launch.supervisor import Verdict
 from farandole.launch.variables import passed_on
@@ -68,6 +69,25 @@ def launch_hosts(
         StartError: A host cannot be used, or they do not fit each other; nothing was trained.
     """
     variables = passed_on(environ, extra_variables)
+
+    def one_round(plan: Plan) -> Outcome:
+        first = None if plan.restart else started
+        return _one_round(plan, placement, starter, environ, show, variables, first, watch)
+
+    return with_restarts(plan, one_round, show=show)
+
+
+def _one_round(
+    plan: Plan,
+    placement: Placement,
+    starter: Starter,
+    environ: Mapping[str, str],
+    show: Show,
+    variables: Mapping[str, str],
+    started: Callable[[Plan], None] | None,
+    watch: Watch | None,
+) -> Outcome:
+    """Start the workers once."""
     with contextlib.ExitStack() as stack:
         outputs = opened_outputs(plan, show, stack)
         signals = stack.enter_context(caught_signals())
@@ -240,6 +260,8 @@ def _share(
         horovod_alias=plan.horovod_alias,
         clean_stop=plan.clean_stop,
         timeline=plan.timeline is not None,
+        restart=plan.restart,
+        max_restarts=plan.elastic.max_restarts if plan.elastic else 0,
         record_dir=str(folder or ""),
         record_mark=mark,
     )

@@ -19,6 +19,7 @@ from farandole.launch.membership import Form, Start
 from farandole.launch.output import OutputFiles, Outputs, Show
 from farandole.launch.placement import numbered
 from farandole.launch.plan import Plan
+from farandole.launch.restarts import KeptStates, kept_states, with_restarts
 from farandole.launch.supervisor import (
     Event,
     Interrupted,
@@ -58,6 +59,8 @@ class Outcome:
     """The worker that can tell of it: by its rank, or by its number in an elastic run."""
     workers: tuple[int, ...] = ()
     """In an elastic run the workers of the last generation, by rank."""
+    failures: tuple[str, ...] = ()
+    """How each round before the last one failed (--max-restarts)."""
     warm: bool = False
     """Whether the workers were forked from a process that had their imports."""
 
@@ -256,6 +259,37 @@ def launch(
         KeyboardInterrupt: Python's own, where the caller is not in the main thread or has its own
             way with signals (a notebook); all workers have ended by then.
     """
+    with kept_states(plan) as kept:
+
+        def one_round(plan: Plan) -> Outcome:
+            return _one_round(
+                plan,
+                environ=environ,
+                show=show,
+                worker_fds=worker_fds,
+                started=None if plan.restart else started,
+                watch=watch,
+                own_process=own_process,
+                warm=warm,
+                kept=kept,
+            )
+
+        return with_restarts(plan, one_round, show=show)
+
+
+def _one_round(
+    plan: Plan,
+    *,
+    environ: Mapping[str, str],
+    show: Show,
+    worker_fds: Callable[[int], Mapping[str, int]] | None,
+    started: Callable[[], None] | None,
+    watch: Watch | None,
+    own_process: bool,
+    warm: WarmServer | None,
+    kept: KeptStates | None,
+) -> Outcome:
+    """Start the workers once."""
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(hold_port(environ))
         elastic = plan.elastic if plan.elastic is not None and plan.elastic.in_place else None
@@ -287,6 +321,9 @@ def launch(
                 variables, fds = launcher_environ(environ, plan), {}
             else:
                 variables = {**worker_environ(environ, plan, job, rank), **extra}
+            if kept is not None:
+                first = run is None or run.membership.generation == 0
+                variables["FARANDOLE_KEPT"] = kept.of(worker, rank, first=first).variable
             variables |= {name: str(fd) for name, fd in fds.items()}
             workers.start(
                 worker, plan.argv, environ=variables, fds=list(fds.values()), cwd=plan.cwd
@@ -303,7 +340,7 @@ def launch(
                 one.worker,
             )
 
-        run = None
+        run: ElasticRun | None = None
         if elastic is not None:
             run = stack.enter_context(
                 contextlib.closing(
@@ -314,6 +351,7 @@ def launch(
                         start_timeout_s=plan.start_timeout_s,
                         here=job.hostname,
                         start=start_one,
+                        formed=None if kept is None else kept.keep_only,
                         remark=outputs.remark,
                     )
                 )
@@ -334,7 +372,10 @@ def launch(
             start(rank, plan, job, {}, rank)
         if started is not None:
             started()
-        return replace(supervision.until_all_ended(signals), warm=warm is not None)
+        outcome = replace(supervision.until_all_ended(signals), warm=warm is not None)
+        if kept is not None:
+            kept.next_round(outcome.workers or range(plan.num_workers))
+        return outcome
 
 
 def opened_outputs(plan: Plan, show: Show, stack: contextlib.ExitStack) -> Outputs:
@@ -347,7 +388,7 @@ def opened_outputs(plan: Plan, show: Show, stack: contextlib.ExitStack) -> Outpu
     files = None
     if plan.output_dir is not None:
         most = 0 if elastic is None else elastic.max_np
-        files = OutputFiles(plan.output_dir, plan.num_workers, most=most)
+        files = OutputFiles(plan.output_dir, plan.num_workers, most=most, append=plan.restart > 0)
     size = 0 if elastic is not None else plan.num_workers
     outputs = Outputs(size, show=show, tag=plan.tag, shown=plan.shown, files=files)
     stack.callback(outputs.end)

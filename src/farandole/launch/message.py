@@ -55,6 +55,7 @@ def failure_lines(
     last_lines: Sequence[str] = (),
     silence_timeout_s: float = 0.0,
     rank_hosts: Sequence[str] = (),
+    failures: Sequence[str] = (),
 ) -> list[str]:
     """Explain a launch that did not end well: who, where, when, how, and what it said last.
 
@@ -64,7 +65,17 @@ def failure_lines(
         last_lines: The end of its output.
         silence_timeout_s: What a stopped worker was given.
         rank_hosts: The host of each rank, where there are several.
+        failures: How each round before failed, where all workers were started again.
     """
+    if failures:
+        last = failure_lines(
+            verdict,
+            step=step,
+            last_lines=last_lines,
+            silence_timeout_s=silence_timeout_s,
+            rank_hosts=rank_hosts,
+        )
+        return [*last, *_restart_lines(failures)]
     if verdict.kind == "done":
         return survived_lines(verdict)
     if verdict.kind == "interrupted":
@@ -125,6 +136,14 @@ def survived_lines(verdict: Verdict) -> list[str]:
     first = verdict.survived[0]
     before = "the first: " if len(verdict.survived) > 1 else ""
     return [f"farandole: training went on after {number}; {before}{loss(first)}."]
+
+
+def _restart_lines(failures: Sequence[str]) -> list[str]:
+    """Say why all workers were started again."""
+    lines = [f"farandole: all workers were started again {_count(len(failures), 'time')}:"]
+    for number, failure in enumerate(failures, 1):
+        lines.append(f"    {number}. {failure.partition(chr(10))[0].removeprefix('farandole: ')}")
+    return lines
 
 
 def loss(end: Exited) -> str:

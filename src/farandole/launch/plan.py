@@ -68,6 +68,8 @@ class Plan:
     """Whether SIGUSR1 asks the workers to stop by themselves; else it ends them, as SIGTERM."""
     elastic: ElasticOptions | None = None
     """How the run goes on after failures and changes of hosts; None: a failure ends it."""
+    restart: int = 0
+    """How often all workers have been started again (--max-restarts)."""
 
 
 def make_plan(

@@ -28,6 +28,8 @@ _OUTER = (
     "TORCHELASTIC_ERROR_FILE",
     "TORCHELASTIC_USE_AGENT_STORE",
     "HOROVOD_ELASTIC",
+    "FARANDOLE_WORKER",
+    "FARANDOLE_KEPT",
     "FARANDOLE_HOOKED",
     "FARANDOLE_MASTER_FD",
     "FARANDOLE_CALL_FD",
@@ -137,8 +139,8 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
         "MASTER_ADDR": job.master_addr,
         "MASTER_PORT": str(job.master_port),
         "TORCHELASTIC_RUN_ID": job.job_id,
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
+        "TORCHELASTIC_RESTART_COUNT": str(plan.restart),
+        "TORCHELASTIC_MAX_RESTARTS": str(plan.elastic.max_restarts if plan.elastic else 0),
         # Rank 0 serves the store itself: the launcher has no torch to serve it with.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
     }
@@ -168,6 +170,7 @@ def worker_environ(base: Mapping[str, str], plan: Plan, job: Job, rank: int) -> 
         "FARANDOLE_TRANSPORT": plan.transport,
         "FARANDOLE_THREADS": str(plan.threads),
         "FARANDOLE_START_TIMEOUT": f"{plan.start_timeout_s:g}",
+        "FARANDOLE_RESTART": str(plan.restart),
         # Lines appear when they are printed, not when a buffer is full.
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": _join(str(SITE), base.get("PYTHONPATH")),
