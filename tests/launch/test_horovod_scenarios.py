@@ -191,7 +191,10 @@ def test_fewer_than_min(tmp_path: Path) -> None:
     flags = ["-np", "4", "--min-np", "4", "--max-np", "4", "--elastic-timeout", "0.3"]
     ended = run(tmp_path, flags, hosts=BOTH, exits={"1": [0]})
     assert (ended.code, ended.log) == (137, FAILED[:1])
-    assert "After 0.3 s (--elastic-timeout) there were 2 workers, but --min-np 4" in ended.errors
+    assert (
+        "After 0.3 s (--elastic-timeout) there was room for 2 workers, but --min-np 4"
+        in ended.errors
+    )
 
 
 def test_hosts_come_back(tmp_path: Path) -> None:

@@ -220,6 +220,7 @@ def main(args: argparse.Namespace) -> int:
         place = job.place if job is not None else functools.partial(pack, slots)
         placement = place(plan.num_workers) if shape is None else spread(slots, shape)
     launcher = "slurm" if job is not None else _launcher(chosen, placement)
+    _check_elastic(plan.elastic, launcher)
     if plan.transport == "mpi":
         python = ["python"] if command[0] == "-m" or command[0].endswith(".py") else []
         raise UsageError(
@@ -265,6 +266,35 @@ def _elastic(
         hosts=hosts,
         environ=os.environ,
     )
+
+
+# What cannot change its number of workers, or start them again.
+_FIXED = {
+    "ray": "--launcher ray reserves room for all workers together, once",
+    "slurm": "`farandole run` starts the workers of a SLURM job by one srun, once",
+    "ssh": "elastic runs use this host only so far",
+}
+
+
+def _check_elastic(elastic: ElasticOptions | None, launcher: str) -> None:
+    """Refuse flags that a launcher cannot do as they say."""
+    if elastic is None or launcher == "local":
+        return
+    if elastic.in_place:
+        raise UsageError(
+            f"--min-np, --max-np and --host-discovery-script let the number of workers change, but "
+            f"{_FIXED[launcher]}. Leave them out"
+            + (
+                "."
+                if launcher == "ray"
+                else ", and let all workers start again after a failure: --max-restarts N."
+            )
+        )
+    if launcher == "ray":
+        raise UsageError(
+            f"--max-restarts {elastic.max_restarts}: {_FIXED['ray']}. Leave it out, and let Ray "
+            "start the job again."
+        )
 
 
 def _plan(args: argparse.Namespace, command: Sequence[str], **decided: Any) -> Plan:
@@ -459,6 +489,8 @@ def _job(args: argparse.Namespace, command: Sequence[str]) -> JobScript:
     for one in _PLAN_FLAGS[1:]:
         if (value := getattr(args, _dest(one))) is not None:
             passed += [one.names[0], str(value)]
+    restarts = _job_restarts(args, workers)
+    passed += ["--max-restarts", str(restarts)] if restarts else []
     passed += [word for text in args.env for word in ("--env", text)]
     passed += ["--no-tag"] if args.no_tag else []
     threads = None if args.threads is None else count(args.threads, flag="--threads")
@@ -483,6 +515,16 @@ def _job(args: argparse.Namespace, command: Sequence[str]) -> JobScript:
         options=options,
         setup=setup,
     )
+
+
+def _job_restarts(args: argparse.Namespace, workers: int) -> int:
+    """Return what --max-restarts says for a job that is to be submitted."""
+    from farandole.launch.elastic_options import FLAGS, read_options
+
+    given = {name: getattr(args, name) for name in FLAGS}
+    elastic = read_options(given, num_workers=workers, environ=os.environ)
+    _check_elastic(elastic, "slurm")
+    return 0 if elastic is None else elastic.max_restarts
 
 
 def _job_shape(args: argparse.Namespace) -> Shape | None:
@@ -537,6 +579,7 @@ def _join_step(args: argparse.Namespace, command: Sequence[str]) -> None:
     Raises:
         UsageError: -np or another flag contradicts the step.
     """
+    from farandole.launch.elastic_options import FLAGS, asked_for
     from farandole.launch.plan import threads_from
     from farandole.launch.slurm_allocation import check_step, task_environ
     from farandole.world.slurm import network_name
@@ -551,6 +594,12 @@ def _join_step(args: argparse.Namespace, command: Sequence[str]) -> None:
                 f"has started {plural(tasks, 'task')} already (SLURM_NTASKS={tasks}). Leave out "
                 "srun, or the flag."
             )
+    if said := asked_for({name: getattr(args, name) for name in FLAGS}, os.environ):
+        raise UsageError(
+            f"{said} is for the process that starts all workers, but srun has started "
+            f"{plural(tasks, 'task')} already (SLURM_NTASKS={tasks}), and starts no others. Leave "
+            "out srun, or leave out the flag and submit the job with --requeue."
+        )
     # Its threads are its own CPUs, where SLURM gives it some and nobody says otherwise.
     threads = args.threads
     if threads is None and threads_from(os.environ) is None:

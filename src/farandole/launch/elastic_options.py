@@ -85,12 +85,7 @@ def read_options(
     Raises:
         UsageError: Something cannot be used as given.
     """
-    values, names = {}, {}
-    for name, flag in FLAGS.items():
-        values[name], names[name] = given.get(name), f"{flag} "
-        for variable in (f"FARANDOLE_{name.upper()}", _OTHER_VARIABLES.get(name, "")):
-            if values[name] is None and environ.get(variable):
-                values[name], names[name] = environ[variable], f"{variable}="
+    values, names = _values(given, environ)
     in_place = any(values[name] is not None for name in _ENABLING)
     restarts = _number(values["max_restarts"], names["max_restarts"], least=0) or 0
     if not in_place:
@@ -117,7 +112,7 @@ def read_options(
         if script is not None:
             most = max(num_workers, _MOST_FOUND)
     else:
-        most = _number(values["max_np"], names["max_np"]) or num_workers
+        most = _number(values["max_np"], names["max_np"]) or max(least, num_workers)
     _check_numbers(least, num_workers, most, names)
     seconds = _seconds(values["elastic_timeout"], names["elastic_timeout"])
     return ElasticOptions(
@@ -136,6 +131,29 @@ def read_options(
         ),
         max_restarts=restarts,
     )
+
+
+def asked_for(given: Mapping[str, object], environ: Mapping[str, str]) -> str:
+    """Return what asks for an elastic run or for restarts, such as `--min-np 2`; '' for nothing."""
+    values, names = _values(given, environ)
+    for name in (*_ENABLING, "max_restarts"):
+        if values[name] not in (None, "0"):
+            return f"{names[name]}{values[name]}"
+    return ""
+
+
+def _values(
+    given: Mapping[str, object], environ: Mapping[str, str]
+) -> tuple[dict[str, object], dict[str, str]]:
+    """Return the value of each flag, and how it was said."""
+    values: dict[str, object] = {}
+    names: dict[str, str] = {}
+    for name, flag in FLAGS.items():
+        values[name], names[name] = given.get(name), f"{flag} "
+        for variable in (f"FARANDOLE_{name.upper()}", _OTHER_VARIABLES.get(name, "")):
+            if values[name] is None and environ.get(variable):
+                values[name], names[name] = environ[variable], f"{variable}="
+    return values, names
 
 
 # What a script may find is not known yet, and each possible worker has a place on the launcher's

@@ -136,6 +136,7 @@ class Supervision:
         for exited in self._workers.exits():
             if self._elastic is not None:
                 self._elastic.ended(exited.rank)
+                self._workers.let_go(exited.rank)
             self._handle(exited)
         if self._elastic is not None:
             self._handle(self._elastic.waited())

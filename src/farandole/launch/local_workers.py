@@ -64,6 +64,8 @@ class LocalWorkers:
         self._feed = feed
         self._workers: dict[int, WorkerProcess] = {}
         self._running: list[int] = []
+        self._ended: list[int] = []
+        """Those to let go of when their output has been read."""
         self._pipes: dict[IO[bytes], Callable[[], None]] = {}
         self._paused = False
 
@@ -104,6 +106,23 @@ class LocalWorkers:
             wake = functools.partial(self._selector.unregister, worker.exit_fd)
             self._selector.register(worker.exit_fd, selectors.EVENT_READ, wake)
 
+    def let_go(self, rank: int) -> None:
+        """End what a worker has left behind, and forget it: others may take its place."""
+        self._workers[rank].send(signal.SIGKILL)
+        self._ended.append(rank)
+
+    def _forget_ended(self) -> None:
+        for rank in list(self._ended):
+            worker = self._workers[rank]
+            if any(pipe in self._pipes for pipe in worker.pipes.values()):
+                continue  # there is more to read, or somebody else still holds it
+            self._ended.remove(rank)
+            if worker.exit_fd is not None:
+                with contextlib.suppress(KeyError):
+                    self._selector.unregister(worker.exit_fd)
+            worker.close()
+            del self._workers[rank]
+
     def pause(self, paused: bool) -> None:
         """Leave output in the workers' pipes for a while, or read it again."""
         if paused == self._paused:
@@ -122,6 +141,8 @@ class LocalWorkers:
 
     def exits(self) -> list[Exited]:
         """Return the workers that have ended since the last call."""
+        if self._ended:
+            self._forget_ended()
         # One time for all that are found ended together: their order is not known.
         now, time_ns = time.monotonic(), time.time_ns()
         found = []
@@ -158,7 +179,8 @@ class LocalWorkers:
 
     def send(self, rank: int, signum: int) -> None:
         """Send a signal to a worker's process group."""
-        self._workers[rank].send(signum)
+        if rank in self._workers:
+            self._workers[rank].send(signum)
 
     def ask_stop(self) -> None:
         """Ask the workers to stop by themselves, at a step that they agree on."""

@@ -295,7 +295,8 @@ class Membership:
             return self._begin(present, now_s)
         short_s = 0.0 if self._short_since_s is None else now_s - self._short_since_s
         if short_s >= self.options.timeout_s:
-            return [GiveUp(reason=self._too_few(len(wanted), least))]
+            room = len(wanted) or self.hosts.num_slots(now_s)
+            return [GiveUp(reason=self._too_few(room, least))]
         # A replacement may import for longer than hosts are waited for.
         patience_s = max(self.options.timeout_s, self.start_timeout_s)
         if now_s - self._waits_since_s >= patience_s:
@@ -351,9 +352,8 @@ class Membership:
         why = f" Excluded after failures: {excluded}." if excluded else ""
         if waited:
             return (
-                f"After {self.options.timeout_s:g} s (--elastic-timeout) there "
-                f"{'was' if number == 1 else 'were'} {plural(number, 'worker')}, but {what} are "
-                f"needed.{why}"
+                f"After {self.options.timeout_s:g} s (--elastic-timeout) there was room for "
+                f"{plural(number, 'worker')}, but {what} are needed.{why}"
             )
         return f"There is room for {plural(number, 'worker')} only, but {what} are needed.{why}"
 

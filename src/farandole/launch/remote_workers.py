@@ -322,6 +322,10 @@ class RemoteWorkers:
         """Have a signal sent to a worker."""
         self._say(self._by_rank[rank], control.Signal(rank=rank, signum=signum))
 
+    def let_go(self, rank: int) -> None:
+        """Have what a worker has left ended."""
+        self.send(rank, signal.SIGKILL)
+
     def ask_stop(self) -> None:
         """Have all workers asked to stop by themselves."""
         for agent in self._agents:

@@ -119,6 +119,9 @@ class WorkerGroup(Protocol):
     def send(self, rank: int, signum: int) -> None:
         """Send a signal to a worker and what it has started."""
 
+    def let_go(self, rank: int) -> None:
+        """End what a worker that has ended left behind, and forget it (elastic runs)."""
+
     def ask_stop(self) -> None:
         """Ask all workers to stop by themselves, at a step that they agree on."""
 
