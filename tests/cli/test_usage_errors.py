@@ -51,7 +51,7 @@ run -np 2 --host-discovery-script 'PY -V' PY | printed 'Python
 run -np 2 --host-discovery-script 'PY -c 1/0' PY | exited with code 1: ZeroDivisionError
 run -np 2 --launcher ray --min-np 1 PY | --launcher ray reserves room for all workers together
 run -np 2 --launcher ray --max-restarts 1 PY | and let Ray start the job again
-run -np 2 -H a:1,b:1 --min-np 1 PY | elastic runs use this host only so far
+run -np 2 -H a:1,b:1 --min-np 1 --launcher local PY | but a, b is another
 run -np 2 --launcher slurm --min-np 1 PY | by one srun, once. Leave them out, and let all
 
 study | No command was given

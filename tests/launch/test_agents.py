@@ -184,6 +184,7 @@ def test_a_host_that_cannot_start_its_workers_is_named(door: Door) -> None:
         timeline=False,
         restart=0,
         max_restarts=0,
+        elastic=False,
         record_dir="",
         record_mark="",
     )

@@ -41,8 +41,9 @@ def train():
     while state["epoch"] < epochs:
         for batch in range(state["batch"], 3):
             if start_rank in exits.get(str(state["epoch"]), []):
-                if how == "kill":
-                    os.kill(os.getpid(), signal.SIGKILL)
+                if how != "exception":
+                    os.kill(os.getpid() if how == "kill" else os.getppid(), signal.SIGKILL)
+                    time.sleep(30)
                 raise RuntimeError(f"start rank {start_rank} exits")
             exchange(None)
             state["batch"] = batch
@@ -102,6 +103,8 @@ def run(
     how: str = "kill",
     epochs: int = 3,
     wait_s: float = 0.0,
+    command: str = "horovodrun",
+    **variables: str,
 ) -> Ended:
     """Run the worker.
 
@@ -110,9 +113,11 @@ def run(
         flags: Of horovodrun.
         hosts: What the discovery script prints, by the number of lines in the log.
         exits: The start ranks that fail, by epoch.
-        how: "kill" or "exception".
+        how: "kill" or "exception", or "agent": what has started the worker is killed.
         epochs: How many there are.
         wait_s: How long each takes at least.
+        command: Of farandole.
+        variables: Of the launcher.
     """
     log, script = folder / "log", folder / "discover.sh"
     changes = []
@@ -129,8 +134,8 @@ def run(
     worker.write_text(WORKER)
     told = json.dumps([str(log), epochs, exits or {}, how, changes, wait_s])
     done = subprocess.run(
-        [*cli_argv(), "horovodrun", *flags, "--", sys.executable, str(worker), told],
-        env=clean_environ(),
+        [*cli_argv(), command, *flags, "--", sys.executable, str(worker), told],
+        env=clean_environ(**variables),
         capture_output=True,
         text=True,
         timeout=60,

@@ -219,7 +219,7 @@ def main(args: argparse.Namespace) -> int:
     if slots is not None:
         place = job.place if job is not None else functools.partial(pack, slots)
         placement = place(plan.num_workers) if shape is None else spread(slots, shape)
-    launcher = "slurm" if job is not None else _launcher(chosen, placement)
+    launcher = "slurm" if job is not None else _launcher(chosen, placement, plan.elastic)
     _check_elastic(plan.elastic, launcher)
     if plan.transport == "mpi":
         python = ["python"] if command[0] == "-m" or command[0].endswith(".py") else []
@@ -272,13 +272,12 @@ def _elastic(
 _FIXED = {
     "ray": "--launcher ray reserves room for all workers together, once",
     "slurm": "`farandole run` starts the workers of a SLURM job by one srun, once",
-    "ssh": "elastic runs use this host only so far",
 }
 
 
 def _check_elastic(elastic: ElasticOptions | None, launcher: str) -> None:
     """Refuse flags that a launcher cannot do as they say."""
-    if elastic is None or launcher == "local":
+    if elastic is None or launcher in ("local", "ssh"):
         return
     if elastic.in_place:
         raise UsageError(
@@ -313,11 +312,18 @@ def _plan(args: argparse.Namespace, command: Sequence[str], **decided: Any) -> P
     )
 
 
-def _launcher(chosen: str | None, placement: Placement | None) -> str:
+def _launcher(
+    chosen: str | None, placement: Placement | None, elastic: ElasticOptions | None
+) -> str:
     """Choose how workers are started: what was asked for, or what fits the hosts."""
+    from farandole.launch.elastic import known_hosts
     from farandole.launch.starters import is_here
 
-    away = [h for h in placement.host_names if not is_here(h)] if placement is not None else []
+    names = placement.host_names if placement is not None else ()
+    discovers = elastic is not None and elastic.discovery_command is not None
+    if elastic is not None and elastic.in_place and chosen in (None, "local"):
+        names = known_hosts(elastic)
+    away = [host for host in names if not is_here(host)]
     if chosen is None:
         return "ssh" if away else "local"
     if chosen not in _LAUNCHERS:
@@ -327,7 +333,7 @@ def _launcher(chosen: str | None, placement: Placement | None) -> str:
             f"--launcher local starts workers on this host only, but {', '.join(away)} is another. "
             "Leave --launcher out, or use --launcher ssh."
         )
-    if chosen == "ssh" and placement is None:
+    if chosen == "ssh" and placement is None and not discovers:
         raise UsageError("--launcher ssh needs hosts: give -H n1:2,n2:2 or --hostfile FILE.")
     if chosen == "ray" and placement is not None:
         raise UsageError("--launcher ray lets Ray choose the hosts: leave -H and --hostfile out.")
@@ -363,8 +369,18 @@ def _launch(
     from farandole.launch.hosts import launch_hosts
     from farandole.launch.starters import SrunStarter, SshStarter
 
-    assert placement is not None
     rsh = args.rsh or os.environ.get("FARANDOLE_RSH")
+    if plan.elastic is not None and plan.elastic.in_place:
+        from farandole.launch.elastic_hosts import launch_elastic_hosts
+
+        outcome = launch_elastic_hosts(
+            plan,
+            SshStarter(rsh, environ=os.environ),
+            started=lambda plan: say(start_line(plan)),
+            **shared,
+        )
+        return outcome, ()
+    assert placement is not None
     outcome = launch_hosts(
         plan,
         placement,

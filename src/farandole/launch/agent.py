@@ -18,11 +18,13 @@ import socket
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from farandole.errors import FarandoleError, StartError, UsageError
 from farandole.launch import control
 from farandole.launch.control import MOST_BYTES, Ended, LastSteps, Outbox, Post, Records
+from farandole.launch.elastic import MAX_STARTED
 from farandole.launch.elastic_options import ElasticOptions
 from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
 from farandole.launch.output import Stream
@@ -33,6 +35,7 @@ from farandole.launch.variables import Job, worker_environ
 from farandole.version import __version__
 from farandole.world.board import Board, Failure
 from farandole.world.channel import Connection, call
+from farandole.world.generations import Assignment, first_round
 
 SILENCE_S = 5
 """After so long without an answer from its kernel a host is lost; less than what 10 s leave for
@@ -110,7 +113,8 @@ def _serve(connection: Connection, number: int, greeting: dict[str, object]) -> 
         share = _await_share(connection)
         if share is None:
             return None
-        board = stack.enter_context(Board.create(sum(share.counts)))
+        size = MAX_STARTED if share.elastic else sum(share.counts)
+        board = stack.enter_context(Board.create(size))
         selector = stack.enter_context(selectors.DefaultSelector())
         signals = stack.enter_context(caught_signals())
         assert signals is not None, "an agent has its process for itself"
@@ -189,7 +193,9 @@ class Agent:
         self._share = share
         self._placement = numbered(zip(share.hosts, share.counts, strict=True))
         self._number = number
-        self._ranks = self._placement.hosts[number].ranks
+        self._ranks = () if share.elastic else self._placement.hosts[number].ranks
+        self._left: dict[int, int] = {}
+        """The generation that each worker of an elastic run has left last."""
         self._board = board
         self._selector = selector
         self._workers = LocalWorkers(board, selector, self._feed, own_process=True)
@@ -207,6 +213,17 @@ class Agent:
         Raises:
             UsageError: They cannot be started here.
         """
+        self._prepare(address)
+        for rank in self._ranks:
+            environ = worker_environ(self._base, self._plan, self._job, rank)
+            fds = []
+            if rank == 0 and held is not None:
+                environ["FARANDOLE_MASTER_FD"] = str(held.fileno())
+                fds = [held.fileno()]
+            self._workers.start(rank, self._plan.argv, environ=environ, fds=fds)
+
+    def _prepare(self, address: str) -> None:
+        """Decide what all workers of this host have in common."""
         from farandole.world.routes import interface_of
 
         share = self._share
@@ -217,7 +234,7 @@ class Agent:
                 "have, for example on a shared file system."
             )
         os.chdir(folder)
-        plan = Plan(
+        self._plan = Plan(
             argv=tuple(share.argv),
             num_workers=self._placement.size,
             threads=share.threads,
@@ -235,25 +252,45 @@ class Agent:
                 max_restarts=share.max_restarts,
             ),
         )
-        job = Job(
+        self._job = Job(
             job_id=share.job_id,
             launcher_pid=os.getpid(),
             board_path=self._board.path,
             master_port=share.master_port,
-            hostname=self._placement.hosts[self._number].name,
+            hostname="" if share.elastic else self._placement.hosts[self._number].name,
             master_addr=share.master_addr,
             placement=self._placement,
             address=address,
             interface=interface_of(address),
         )
-        base = {**os.environ, **share.variables, "PWD": str(folder)}
-        for rank in self._ranks:
-            environ = worker_environ(base, plan, job, rank)
-            fds = []
-            if rank == 0 and held is not None:
-                environ["FARANDOLE_MASTER_FD"] = str(held.fileno())
-                fds = [held.fileno()]
-            self._workers.start(rank, plan.argv, environ=environ, fds=fds)
+        self._base = {**os.environ, **share.variables, "PWD": str(folder)}
+
+    def _start_worker(self, message: control.StartWorker) -> None:
+        """Start a worker of an elastic run; what goes wrong is its end."""
+        assignment = Assignment.decode(message.generation, message.assignment.encode())
+        rank = assignment.workers.index(message.worker)
+        placement = numbered(assignment.hosts)
+        environ = worker_environ(
+            self._base,
+            replace(self._plan, num_workers=placement.size),
+            replace(self._job, hostname=placement.rank_hosts[rank], placement=placement),
+            rank,
+        )
+        environ |= {"FARANDOLE_WORKER": str(message.worker), "HOROVOD_ELASTIC": "1"}
+        try:
+            self._workers.start(message.worker, self._plan.argv, environ=environ)
+        except UsageError as error:
+            self._leaving = str(error)
+            return
+        self._ranks = (*self._ranks, message.worker)
+        self._running.add(message.worker)
+
+    def _form(self, message: control.FormGeneration) -> None:
+        """Let workers begin a generation."""
+        assignment = Assignment.decode(message.generation, message.assignment.encode())
+        here = [worker for worker in assignment.workers if worker in self._running]
+        self._mirror.follow(here, assignment.workers[0], assignment.number)
+        self._board.form(message.generation, message.assignment.encode())
 
     def until_told_to_go(self, signals: socket.socket) -> int:
         """Serve until the head says that all is done, or is gone; return an exit code."""
@@ -317,7 +354,15 @@ class Agent:
             self._outbox.send(post)
         for exited in exits:
             self._running.discard(exited.rank)
+            if self._share.elastic:
+                self._workers.let_go(exited.rank)
             self._outbox.send(ended(exited, self._workers.step(exited.rank)))
+        for worker in self._running if self._share.elastic else ():
+            number = self._board.left(worker)
+            if number is not None and self._left.get(worker) != number:
+                self._left[worker] = number
+                self._mirror.hurry()
+                self._outbox.send(control.Left(worker=worker, generation=number))
 
     def _look(self) -> None:
         self._next_look = time.monotonic() + self._share.look_every_s
@@ -348,6 +393,18 @@ class Agent:
                 self._outbox.heard(message.total_bytes)
             elif isinstance(message, control.Finish):
                 self._finish = message
+            elif isinstance(message, control.StartWorker):
+                self._start_worker(message)
+            elif isinstance(message, control.FormGeneration):
+                self._form(message)
+            elif isinstance(message, control.BreakGeneration):
+                self._board.break_generation(message.generation)
+            elif isinstance(message, control.HostsChange):
+                self._board.note_change(
+                    time.time_ns(), added=message.added, removed=message.removed
+                )
+            elif isinstance(message, control.DismissWorker):
+                self._board.dismiss(message.worker)
 
     def _take_signals(self, signals: socket.socket) -> None:
         for signum in signals.recv(64):
@@ -404,6 +461,24 @@ class Mirror:
         self._board = board
         self._next = dict.fromkeys(ranks, 0)
         self._last_steps = LastSteps(last_step=0, last_recorded=0)
+        self._first = 0
+        """Who says where all are to stop."""
+        self._busy_until = time.monotonic() + _BUSY_FOR_S
+
+    def follow(self, workers: Sequence[int], first: int, generation: int) -> None:
+        """Look for the posts of these workers of an elastic run, in a generation.
+
+        Args:
+            workers: Those of this host.
+            first: The worker that is rank 0, wherever it is.
+            generation: Whose posts they are.
+        """
+        self._next = dict.fromkeys(workers, first_round(generation))
+        self._first = first
+        self.hurry()
+
+    def hurry(self) -> None:
+        """Look often for a while."""
         self._busy_until = time.monotonic() + _BUSY_FOR_S
 
     def patience_s(self) -> float:
@@ -420,7 +495,7 @@ class Mirror:
             self._next[rank] = round
         if posts:
             self._busy_until = time.monotonic() + _BUSY_FOR_S
-        if 0 in self._next:
+        if self._first in self._next:
             said = LastSteps(
                 last_step=self._board.last_step, last_recorded=self._board.last_recorded
             )
@@ -432,7 +507,7 @@ class Mirror:
     def take(self, message: Post | LastSteps | Ended) -> None:
         """Write what a rank of another host has done."""
         if isinstance(message, LastSteps):
-            if 0 not in self._next:
+            if self._first not in self._next:
                 self._board.last_step = message.last_step
                 self._board.last_recorded = message.last_recorded
             return

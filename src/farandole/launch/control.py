@@ -76,6 +76,8 @@ class Share:
     restart: int
     """How often all workers have been started again."""
     max_restarts: int
+    elastic: bool
+    """Whether workers are started one by one, when the head says so; there are no hosts then."""
     record_dir: str
     """Where workers record on the head's host; '' when they do not."""
     record_mark: str
@@ -168,6 +170,54 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StartWorker:
+    """The head has a worker of an elastic run started."""
+
+    worker: int
+    generation: int
+    """The one that it will be in if nothing else happens."""
+    assignment: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormGeneration:
+    """The head lets workers begin a generation."""
+
+    generation: int
+    assignment: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BreakGeneration:
+    """The head says that a generation has lost a worker."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostsChange:
+    """The head says that hosts have changed."""
+
+    added: bool
+    removed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DismissWorker:
+    """The head does not need a worker any more."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A worker has left a generation, and waits for the next one."""
+
+    worker: int
+    generation: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """All ranks have ended: the agent ends what they left, sends records, and goes."""
 
@@ -203,6 +253,12 @@ Message = (
     | AskStop
     | Heard
     | Signal
+    | StartWorker
+    | FormGeneration
+    | BreakGeneration
+    | HostsChange
+    | DismissWorker
+    | Left
     | Finish
     | Piece
     | Leaving

@@ -1,14 +1,16 @@
-"""An elastic run on this machine: hosts looked for, workers started, generations put on the board.
+"""An elastic run: hosts looked for, workers started, generations put on the board.
 
 `launch.membership` decides all of it; this is what its decisions are done with.
 """
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 from farandole.errors import UsageError
 from farandole.format import plural
@@ -18,7 +20,6 @@ from farandole.launch.membership import Break, Change, Dismiss, Form, Membership
 from farandole.launch.message import loss
 from farandole.launch.placement import Slots
 from farandole.launch.supervisor import Exited, Verdict, Waited
-from farandole.world.board import Board
 
 MAX_STARTED = 4096
 """How many workers may be started in one run: each has a record of its own on the board."""
@@ -28,13 +29,55 @@ _BUSY_S = 0.005
 _IDLE_S = 0.05
 
 
+def known_hosts(options: ElasticOptions) -> tuple[str, ...]:
+    """Return the names of the hosts that a run may use by what is known now.
+
+    Raises:
+        UsageError: Discovery does not work.
+    """
+    if options.discovery_command is None:
+        return tuple(host.name for host in options.hosts)
+    script = DiscoveryScript(options.discovery_command, slots_per_host=options.slots_per_host)
+    with contextlib.closing(script):
+        return tuple(host.name for host in _first_answer(script))
+
+
+def _first_answer(script: DiscoveryScript) -> tuple[Slots, ...]:
+    """Ask for hosts, and wait: what does not work at the start is an error of the user's."""
+    script.ask(time.monotonic())
+    while (answer := script.answer(time.monotonic())) is None:
+        time.sleep(_BUSY_S)
+    if answer.hosts is None:
+        raise UsageError(answer.error)
+    return answer.hosts
+
+
+class Boards(Protocol):
+    """The board that all workers see, or one for those of each host (see world.board.Board)."""
+
+    def form(self, number: int, assignment: bytes) -> None:
+        """Put up who is in a generation."""
+
+    def break_generation(self, number: int) -> None:
+        """Note that a generation has lost a worker."""
+
+    def note_change(self, time_ns: int, *, added: bool, removed: bool) -> None:
+        """Note what has changed on the hosts."""
+
+    def dismiss(self, worker: int) -> None:
+        """Tell a worker that there is no place for it."""
+
+    def left(self, worker: int) -> int | None:
+        """Read which generation a worker has left last."""
+
+
 class ElasticRun:
     """What happens in an elastic run beside the workers' ends, and what is done about it."""
 
     def __init__(
         self,
         options: ElasticOptions,
-        board: Board,
+        board: Boards,
         *,
         num_workers: int,
         start_timeout_s: float,
@@ -42,24 +85,27 @@ class ElasticRun:
         start: Callable[[Start], None],
         formed: Callable[[Collection[int]], None] | None = None,
         remark: Callable[[str], None],
+        here_only: bool = True,
     ) -> None:
         """Begin.
 
         Args:
             options: What the run may do.
-            board: The launcher's.
+            board: Where generations are put up.
             num_workers: How many workers training starts with.
             start_timeout_s: How long they get to call hvd.init().
             here: The name of this host, where none was named.
             start: Starts a worker.
             formed: Hears of each generation which workers run.
             remark: Shows a sentence.
+            here_only: Whether all hosts have to be names of this one.
 
         Raises:
             UsageError: Discovery does not work, or a host is not this one.
         """
         self._board, self._start, self._remark = board, start, remark
         self._formed = formed
+        self._here_only = here_only
         self._script = None
         if options.discovery_command is not None:
             self._script = DiscoveryScript(
@@ -69,16 +115,21 @@ class ElasticRun:
         self._complaint = ""
         hosts = options.hosts or (Slots(name=here, count=num_workers),)
         if self._script is not None:
-            hosts = self._first_answer(self._script)
-        for host in hosts:
-            _check_here(host.name)
+            try:
+                hosts = _first_answer(self._script)
+            except BaseException:
+                self._script.close()
+                raise
+            self._ask_at = time.monotonic() + ASK_EVERY_S
+        self._check(hosts)
         self.membership = Membership(
             options=options,
             num_workers=num_workers,
             hosts=Hosts().found(hosts),
             discovers=self._script is not None,
             chance=random.random,
-            max_started=min(board.size, MAX_STARTED),
+            max_started=MAX_STARTED,
+            one_machine=here_only,
             start_timeout_s=start_timeout_s,
         )
         self._left: dict[int, int] = {}
@@ -164,16 +215,15 @@ class ElasticRun:
             f"{membership.options.timeout_s:g} s (--elastic-timeout)."
         )
 
-    def _first_answer(self, script: DiscoveryScript) -> tuple[Slots, ...]:
-        """Ask for hosts, and wait: what does not work at the start is an error of the user's."""
-        script.ask(time.monotonic())
-        while (answer := script.answer(time.monotonic())) is None:
-            time.sleep(_BUSY_S)
-        if answer.hosts is None:
-            script.close()
-            raise UsageError(answer.error)
-        self._ask_at = time.monotonic() + ASK_EVERY_S
-        return answer.hosts
+    def _check(self, hosts: Sequence[Slots]) -> None:
+        from farandole.launch.starters import is_here
+
+        away = [host.name for host in hosts if self._here_only and not is_here(host.name)]
+        if away:
+            raise UsageError(
+                f"{away[0]} is another host, and this run has this one only (localhost, 127.0.0.1 "
+                "and its own name count as hosts). Start it by `farandole run --launcher ssh`."
+            )
 
     def _discovered(self, script: DiscoveryScript, now: float) -> tuple[Slots, ...] | None:
         answer = script.answer(now)
@@ -185,22 +235,10 @@ class ElasticRun:
         hosts, complaint = answer.hosts, answer.error
         if hosts is not None:
             try:
-                for host in hosts:
-                    _check_here(host.name)
+                self._check(hosts)
             except UsageError as error:
                 hosts, complaint = None, str(error)
         if complaint and complaint != self._complaint:
             self._remark(f"{complaint} The hosts stay as they were.")
         self._complaint = complaint
         return hosts
-
-
-def _check_here(host: str) -> None:
-    from farandole.launch.starters import is_here
-
-    if not is_here(host):
-        raise UsageError(
-            f"{host} is another host, and elastic runs use this one only so far (localhost, "
-            "127.0.0.1 and its own name count as hosts). To survive failures on several hosts, "
-            "use --max-restarts N without --min-np."
-        )

@@ -37,7 +37,7 @@ from farandole.world.cores import threads_per_worker
 from farandole.world.environment import DEFAULT_START_TIMEOUT_S, is_loopback, scaled_start_timeout_s
 from farandole.world.routes import address_towards, wished_address
 
-_SECRET_BYTES = 32
+SECRET_BYTES = 32
 
 
 def launch_hosts(
@@ -98,8 +98,8 @@ def _one_round(
         except GatherInterruptedError as error:
             return Outcome(verdict=Verdict(kind="interrupted", exit_code=128 + error.signum))
         plan = _fitted(plan, agents, environ)
-        folder, mark = stack.enter_context(_marked(plan, environ))
-        share = _share(plan, placement, agents[0].hello, variables, folder, mark)
+        folder, mark = stack.enter_context(marked(plan, environ))
+        share = share_of(plan, placement, agents[0].hello, variables, folder, mark)
         start_all(agents, share, timeout_s=plan.start_timeout_s)
         selector = stack.enter_context(selectors.DefaultSelector())
         workers = RemoteWorkers(agents, outputs, selector, plan=plan, record_dir=folder)
@@ -146,7 +146,7 @@ def _gathered(
     signals: socket.socket | None = None,
 ) -> list[AgentLink]:
     """Start an agent on every host, and wait until all have reported; the stack ends them."""
-    secret = secrets.token_bytes(_SECRET_BYTES)
+    secret = secrets.token_bytes(SECRET_BYTES)
     doors = _open_doors(placement, starter, environ, secret, stack)
     greeting = {
         "addresses": [[door.address, door.port] for door in doors],
@@ -174,28 +174,37 @@ def _open_doors(
     stack: contextlib.ExitStack,
 ) -> list[Door]:
     """Listen on the interfaces towards the hosts, and on no other."""
-    if wish := wished_address(environ):
-        towards = {wish: None}
-    else:
-        names = [starter.network_name(host) for host in placement.host_names]
-        towards = {address_towards(name): None for name in names}
+    names = dict.fromkeys(towards(starter, host, environ) for host in placement.host_names)
     # An agent on this very host is to call from the address that the others reach.
-    away = [address for address in towards if not is_loopback(address)]
+    away = [address for address in names if not is_loopback(address)]
     doors = []
-    for address in away or towards:
-        try:
-            door = Door(
-                address,
-                secret,
-                me="the head",
-                most_bytes=control.MOST_BYTES,
-                receive_bytes=RECEIVE_BYTES,
-            )
-        except OSError as error:
-            raise StartError(f"The head cannot listen on {address}: {error.strerror}.") from error
-        stack.callback(door.close)
-        doors.append(door)
+    for address in away or names:
+        doors.append(open_door(address, secret))
+        stack.callback(doors[-1].close)
     return doors
+
+
+def towards(starter: Starter, host: str, environ: Mapping[str, str]) -> str:
+    """Return the address of this host's interface towards another host."""
+    return wished_address(environ) or address_towards(starter.network_name(host))
+
+
+def open_door(address: str, secret: bytes) -> Door:
+    """Listen for agents on an interface.
+
+    Raises:
+        StartError: The address cannot be had.
+    """
+    try:
+        return Door(
+            address,
+            secret,
+            me="the head",
+            most_bytes=control.MOST_BYTES,
+            receive_bytes=RECEIVE_BYTES,
+        )
+    except OSError as error:
+        raise StartError(f"The head cannot listen on {address}: {error.strerror}.") from error
 
 
 def _wished_port(environ: Mapping[str, str]) -> str:
@@ -220,7 +229,7 @@ def _fitted(plan: Plan, agents: Sequence[AgentLink], environ: Mapping[str, str])
 
 
 @contextlib.contextmanager
-def _marked(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Path | None, str]]:
+def marked(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Path | None, str]]:
     """Put a mark into the folder of records, by which hosts find out whether they share it."""
     text = str(plan.record_dir or environ.get("FARANDOLE_RECORD_DIR", ""))
     if not text:
@@ -235,14 +244,15 @@ def _marked(plan: Plan, environ: Mapping[str, str]) -> Iterator[tuple[Path | Non
         mark.unlink(missing_ok=True)
 
 
-def _share(
+def share_of(
     plan: Plan,
     placement: Placement,
-    first: control.Hello,
+    first: control.Hello | None,
     variables: Mapping[str, str],
     folder: Path | None,
     mark: str,
 ) -> control.Share:
+    """Return what agents are told to run; `first` is the agent of rank 0, where it is known."""
     return control.Share(
         job_id=secrets.token_hex(8),
         argv=list(plan.argv),
@@ -250,8 +260,8 @@ def _share(
         variables=dict(variables),
         hosts=list(placement.host_names),
         counts=[len(share.ranks) for share in placement.hosts],
-        master_addr=first.address,
-        master_port=first.master_port,
+        master_addr=first.address if first else "",
+        master_port=first.master_port if first else 0,
         threads=plan.threads,
         override_threads=plan.override_threads,
         transport=plan.transport,
@@ -262,6 +272,7 @@ def _share(
         timeline=plan.timeline is not None,
         restart=plan.restart,
         max_restarts=plan.elastic.max_restarts if plan.elastic else 0,
+        elastic=False,
         record_dir=str(folder or ""),
         record_mark=mark,
     )

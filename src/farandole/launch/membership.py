@@ -110,6 +110,8 @@ class Membership:
     """Numbers from 0 to 1 (see Hosts.excluding)."""
     max_started: int
     """How many workers may be started in the whole run."""
+    one_machine: bool = True
+    """Whether all hosts are names of one machine."""
     start_timeout_s: float = 0.0
     """How long workers that run get to come, where that is longer than `options.timeout_s`."""
     generation: int = 0
@@ -392,6 +394,7 @@ class Membership:
             number=number,
             workers=tuple(worker for each in by_host.values() for worker in each),
             hosts=tuple((host, len(each)) for host, each in by_host.items()),
+            one_machine=self.one_machine,
         )
 
     def _changes(self) -> list[Decision]:

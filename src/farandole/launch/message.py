@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
+from farandole.launch.elastic_options import describe
 from farandole.launch.horovod_alias import wants_horovod
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan
@@ -32,6 +33,8 @@ def start_line(plan: Plan, placement: Placement | None = None) -> str:
     threads = f"{_count(plan.threads, 'thread')} each"
     if plan.horovod_alias and wants_horovod(plan.argv):
         threads += "; `import horovod` resolves to Farandole"
+    if plan.elastic is not None and plan.elastic.in_place:
+        return f"{workers} to begin with, {describe(plan.elastic)}, {threads}"
     if placement is None:
         return f"{workers} on 1 host, {_transport(plan.transport)}, {threads}"
     shares = ", ".join(f"{share.name}:{len(share.ranks)}" for share in placement.hosts)
@@ -148,6 +151,8 @@ def _restart_lines(failures: Sequence[str]) -> list[str]:
 
 def loss(end: Exited) -> str:
     """Say how one worker was lost: `rank 1 failed: ValueError: bad loss (exit code 1)`."""
+    if end.lost:
+        return end.lost.rstrip(".")
     what = f"failed: {end.failure.text}" if end.failure is not None else "failed"
     return f"rank {end.rank} {what} ({_how(end.code)})"
 

@@ -375,7 +375,9 @@ class RemoteWorkers:
 
     def _take_one(self, agent: AgentLink, message: control.Message) -> None:
         # Where all are to stop is for rank 0 to say.
-        rank = 0 if isinstance(message, control.LastSteps) else getattr(message, "rank", None)
+        rank = getattr(message, "rank", None)
+        if isinstance(message, control.LastSteps):
+            rank = self._first_worker()
         if rank is not None and rank not in agent.share.ranks:
             raise control.MessageError(f"it speaks for rank {rank}")
         if isinstance(message, control.Output):
@@ -403,6 +405,10 @@ class RemoteWorkers:
             else:
                 self._let_go(agent)
 
+    def _first_worker(self) -> int:
+        """Return who is rank 0."""
+        return 0
+
     def _pass_on(self, source: AgentLink, message: control.Message) -> None:
         for agent in self._agents:
             if agent is not source:
@@ -418,7 +424,7 @@ class RemoteWorkers:
         self._let_go(agent)
         agent.lost = True
         said = agent.process.poll()
-        lost = lost_sentence(agent.share.name, agent.share.ranks, why, said or "")
+        lost = lost_sentence(agent.share.name, self._ranks_of(agent), why, said or "")
         if self._finishing:
             # Its workers have ended before, and the verdict has no place for it.
             missing = " Records from there may be missing." if self._record_dir else ""
@@ -442,6 +448,10 @@ class RemoteWorkers:
             )
             self._note(Exited(rank=rank, code=-signal.SIGKILL, now=now, time_ns=time_ns, lost=lost))
 
+    def _ranks_of(self, agent: AgentLink) -> Sequence[int]:
+        """Return the ranks that a host has, for a message."""
+        return agent.share.ranks
+
     def _let_go(self, agent: AgentLink) -> None:
         agent.gone = True
         self._selector.unregister(agent.connection)
@@ -449,6 +459,6 @@ class RemoteWorkers:
 
 def lost_sentence(host: str, ranks: Sequence[int], why: str, said: str) -> str:
     """Say which host was lost and how: `host n2 (ranks 2, 3) was lost: it has ended.`"""
-    which = f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(map(str, ranks))}"
+    which = f" (rank {ranks[0]})" if len(ranks) == 1 else f" (ranks {', '.join(map(str, ranks))})"
     remark = f" ({said})" if said else ""
-    return f"host {host} ({which}) was lost: {why}{remark}."
+    return f"host {host}{which if ranks else ''} was lost: {why}{remark}."

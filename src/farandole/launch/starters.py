@@ -223,15 +223,21 @@ class SshStarter:
         started: list[RunningAgents] = []
         try:
             for number, host in enumerate(hosts):
-                command = [*argv, "--host", str(number)]
-                if not is_here(host):
-                    command = [*self._rsh, host, shlex.join(self._with_path(command))]
-                started.append(AgentProcess([host], command, greeting, explain=self._explain))
+                started.append(self.start_one(host, number, argv, greeting))
         except BaseException:
             for process in started:
                 process.close()
             raise
         return started
+
+    def start_one(
+        self, host: str, number: int, argv: Sequence[str], greeting: bytes
+    ) -> RunningAgents:
+        """Start the agent of one host, which has this number."""
+        command = [*argv, "--host", str(number)]
+        if not is_here(host):
+            command = [*self._rsh, host, shlex.join(self._with_path(command))]
+        return AgentProcess([host], command, greeting, explain=self._explain)
 
     def _with_path(self, command: list[str]) -> list[str]:
         """Let the agent's Python find Farandole where this one does."""

@@ -73,6 +73,11 @@ class Assignment:
         )
 
 
+def first_round(generation: int) -> int:
+    """Return the number of a generation's first round of posts."""
+    return generation << 24
+
+
 class GenerationBoard:
     """The launcher's board as one generation sees it: by its ranks, with posts of its own."""
 
@@ -81,7 +86,7 @@ class GenerationBoard:
         self.number = assignment.number
         self.size = len(assignment.workers)
         # Rounds of different generations must not be taken for each other.
-        self._first_round = assignment.number << 24
+        self._first_round = first_round(assignment.number)
 
     def check(self) -> None:
         """Raise PeerDiedError if this generation has lost a worker, or a later one is there."""
