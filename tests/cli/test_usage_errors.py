@@ -50,9 +50,8 @@ run -np 2 --host-discovery-script TABLE PY | it is not executable. Make it so: c
 run -np 2 --host-discovery-script 'PY -V' PY | printed 'Python
 run -np 2 --host-discovery-script 'PY -c 1/0' PY | exited with code 1: ZeroDivisionError
 run -np 2 --launcher ray --min-np 1 PY | --launcher ray reserves room for all workers together
-run -np 2 --launcher ray --max-restarts 1 PY | and let Ray start the job again
+run -np 2 --launcher ray --max-restarts 1 PY | out --max-restarts 1, and let Ray start the job again
 run -np 2 -H a:1,b:1 --min-np 1 --launcher local PY | but a, b is another
-run -np 2 --launcher slurm --min-np 1 PY | by one srun, once. Leave them out, and let all
 
 study | No command was given
 study -- | No command was given
@@ -158,7 +157,6 @@ run -np 2 -N 2 -- PY | Add --launcher slurm
 [JOB NOTHING] run -np 4 -- PY | there is no srun on PATH
 [JOB ODD] run -np 4 -- PY | is not a SLURM node list
 [JOB] run -np 3x1 -- PY | 3x1 needs 3 hosts
-[JOB] run -np 4 --max-np auto -- PY | by one srun, once. Leave them out, and let all
 [STEP] run --min-np 2 -- PY | --min-np 2 is for the process that starts all workers, but srun
 [STEP] run --max-restarts 2 -- PY | leave out the flag and submit the job with --requeue
 study -np 2x4 -- PY | -np 2x4 needs 2 hosts, but this study has 1 host

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,26 @@ def test_no_host_can_be_reached(tmp_path: Path, shell: str) -> None:
     ended = run(tmp_path, [*FLAGS, "-H", ONE, "--rsh", shell], command="run")
     assert (ended.code, ended.log) == (1, [])
     assert f"host {ONE} cannot be used: its agent ended with code 9" in ended.errors
+
+
+def test_nodes_of_a_slurm_job(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    srun = programs / "srun"
+    srun.write_text(
+        '#!/bin/sh\nwhile case $1 in --*) ;; *) false ;; esac; do shift; done\nexec "$@"\n'
+    )
+    srun.chmod(0o700)
+    job = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": f"{ONE},{TWO}",
+        "SLURM_JOB_CPUS_PER_NODE": "1(x2)",
+        "SLURM_TASKS_PER_NODE": "1(x2)",
+        "SLURM_NTASKS": "2",
+        "PATH": f"{programs}:{os.environ['PATH']}",
+    }
+    flags = ["-np", "2", "--min-np", "1", "--blacklist", "host"]
+    ended = run(tmp_path, flags, exits={"1": [0]}, how="agent", command="run", **job)
+    assert ended.code == 0, ended.errors
+    # A node that SLURM takes away is a host that was lost.
+    assert [place[:3] for place in ended.log] == [[0, 2, ONE], *[[1, 1, TWO]] * 2]

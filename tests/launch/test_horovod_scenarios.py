@@ -25,7 +25,7 @@ from farandole.elastic import generation
 from farandole.engine import context
 from farandole.errors import CollectiveError, NotNeededError
 
-log, epochs, exits, how, changes, wait_s = json.loads(sys.argv[1])
+log, epochs, exits, how, changes, most, wait_s = json.loads(sys.argv[1])
 start_rank = int(os.environ["HOROVOD_RANK"])
 
 def exchange(value):
@@ -53,7 +53,11 @@ def train():
             with open(log, "a") as file:
                 file.write(json.dumps(place) + "\\n")
             deadline = time.monotonic() + 20
-            while state["epoch"] in changes and generation.hosts_changed() is None:
+            while (
+                state["epoch"] in changes
+                and context.size() < most
+                and generation.hosts_changed() is None
+            ):
                 assert time.monotonic() < deadline, "no change"
                 time.sleep(0.02)
         state["epoch"] += 1
@@ -103,6 +107,7 @@ def run(
     how: str = "kill",
     epochs: int = 3,
     wait_s: float = 0.0,
+    returns: int | None = None,
     command: str = "horovodrun",
     **variables: str,
 ) -> Ended:
@@ -116,6 +121,7 @@ def run(
         how: "kill" or "exception", or "agent": what has started the worker is killed.
         epochs: How many there are.
         wait_s: How long each takes at least.
+        returns: At the end of this epoch rank 0 waits for more workers, until there are 4.
         command: Of farandole.
         variables: Of the launcher.
     """
@@ -132,7 +138,11 @@ def run(
         changes = list(range(len(hosts) - 1))
     worker = folder / "train.py"
     worker.write_text(WORKER)
-    told = json.dumps([str(log), epochs, exits or {}, how, changes, wait_s])
+    if returns is not None:
+        changes = [returns]
+    told = json.dumps(
+        [str(log), epochs, exits or {}, how, changes, 99 if returns is None else 4, wait_s]
+    )
     done = subprocess.run(
         [*cli_argv(), command, *flags, "--", sys.executable, str(worker), told],
         env=clean_environ(**variables),
@@ -206,9 +216,19 @@ def test_hosts_come_back(tmp_path: Path) -> None:
     flags = ["-np", "2", "--min-np", "2", "--max-np", "4"]
     cooldown = ["--blacklist-cooldown-range", "0.2", "0.4"]
     exits = {"1": [3], "3": [3]}
-    ended = run(tmp_path, [*flags, *cooldown], hosts=BOTH, exits=exits, epochs=5, wait_s=0.25)
+    ended = run(
+        tmp_path,
+        [*flags, *cooldown],
+        hosts=BOTH,
+        exits=exits,
+        how="exception",
+        epochs=5,
+        wait_s=0.05,
+        returns=2,
+    )
     assert ended.code == 0, ended.errors
     sizes = [size for _, size, *_ in ended.log]
     assert len(sizes) == 5
     assert sizes[:2] == [4, 2]
-    assert 4 in sizes[2:], "the host never came back"
+    # A second one with this start rank: the host came back.
+    assert ended.errors.count("failed: RuntimeError: start rank 3 exits") >= 2

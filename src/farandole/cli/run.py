@@ -268,32 +268,17 @@ def _elastic(
     )
 
 
-# What cannot change its number of workers, or start them again.
-_FIXED = {
-    "ray": "--launcher ray reserves room for all workers together, once",
-    "slurm": "`farandole run` starts the workers of a SLURM job by one srun, once",
-}
-
-
 def _check_elastic(elastic: ElasticOptions | None, launcher: str) -> None:
     """Refuse flags that a launcher cannot do as they say."""
-    if elastic is None or launcher in ("local", "ssh"):
+    if elastic is None or launcher != "ray":
         return
+    said = f"--max-restarts {elastic.max_restarts}"
     if elastic.in_place:
-        raise UsageError(
-            f"--min-np, --max-np and --host-discovery-script let the number of workers change, but "
-            f"{_FIXED[launcher]}. Leave them out"
-            + (
-                "."
-                if launcher == "ray"
-                else ", and let all workers start again after a failure: --max-restarts N."
-            )
-        )
-    if launcher == "ray":
-        raise UsageError(
-            f"--max-restarts {elastic.max_restarts}: {_FIXED['ray']}. Leave it out, and let Ray "
-            "start the job again."
-        )
+        said = "--min-np, --max-np and --host-discovery-script"
+    raise UsageError(
+        f"--launcher ray reserves room for all workers together, once: leave out {said}, and let "
+        "Ray start the job again."
+    )
 
 
 def _plan(args: argparse.Namespace, command: Sequence[str], **decided: Any) -> Plan:
@@ -375,7 +360,9 @@ def _launch(
 
         outcome = launch_elastic_hosts(
             plan,
-            SshStarter(rsh, environ=os.environ),
+            SrunStarter(environ=os.environ)
+            if launcher == "slurm"
+            else SshStarter(rsh, environ=os.environ),
             started=lambda plan: say(start_line(plan)),
             **shared,
         )
@@ -505,8 +492,9 @@ def _job(args: argparse.Namespace, command: Sequence[str]) -> JobScript:
     for one in _PLAN_FLAGS[1:]:
         if (value := getattr(args, _dest(one))) is not None:
             passed += [one.names[0], str(value)]
-    restarts = _job_restarts(args, workers)
-    passed += ["--max-restarts", str(restarts)] if restarts else []
+    for one in _ELASTIC_FLAGS:
+        if (value := getattr(args, _dest(one))) is not None:
+            passed += [one.names[0], *(value if isinstance(value, list) else [str(value)])]
     passed += [word for text in args.env for word in ("--env", text)]
     passed += ["--no-tag"] if args.no_tag else []
     threads = None if args.threads is None else count(args.threads, flag="--threads")
@@ -531,16 +519,6 @@ def _job(args: argparse.Namespace, command: Sequence[str]) -> JobScript:
         options=options,
         setup=setup,
     )
-
-
-def _job_restarts(args: argparse.Namespace, workers: int) -> int:
-    """Return what --max-restarts says for a job that is to be submitted."""
-    from farandole.launch.elastic_options import FLAGS, read_options
-
-    given = {name: getattr(args, name) for name in FLAGS}
-    elastic = read_options(given, num_workers=workers, environ=os.environ)
-    _check_elastic(elastic, "slurm")
-    return 0 if elastic is None else elastic.max_restarts
 
 
 def _job_shape(args: argparse.Namespace) -> Shape | None:

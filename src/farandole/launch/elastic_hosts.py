@@ -28,7 +28,7 @@ from farandole.launch.placement import HostShare, Placement
 from farandole.launch.plan import Plan, threads_from
 from farandole.launch.remote_workers import AgentLink, RemoteWorkers, disagreement, say_farewell
 from farandole.launch.restarts import with_restarts
-from farandole.launch.starters import RunningAgents, SshStarter
+from farandole.launch.starters import OneByOne, RunningAgents
 from farandole.launch.supervisor import Exited
 from farandole.launch.variables import passed_on
 from farandole.world.channel import Connection, Door
@@ -53,7 +53,7 @@ class _Coming:
 
 def launch_elastic_hosts(
     plan: Plan,
-    starter: SshStarter,
+    starter: OneByOne,
     *,
     environ: Mapping[str, str],
     show: Show,
@@ -129,7 +129,7 @@ class ElasticHosts(RemoteWorkers):
 
     def __init__(
         self,
-        starter: SshStarter,
+        starter: OneByOne,
         outputs: Outputs,
         selector: selectors.BaseSelector,
         *,

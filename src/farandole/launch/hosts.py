@@ -29,7 +29,7 @@ from farandole.launch.remote_workers import (
     start_all,
 )
 from farandole.launch.restarts import with_restarts
-from farandole.launch.starters import Starter
+from farandole.launch.starters import OneByOne, Starter
 from farandole.launch.supervisor import Verdict
 from farandole.launch.variables import passed_on
 from farandole.world.channel import Door
@@ -184,7 +184,7 @@ def _open_doors(
     return doors
 
 
-def towards(starter: Starter, host: str, environ: Mapping[str, str]) -> str:
+def towards(starter: Starter | OneByOne, host: str, environ: Mapping[str, str]) -> str:
     """Return the address of this host's interface towards another host."""
     return wished_address(environ) or address_towards(starter.network_name(host))
 

@@ -62,6 +62,18 @@ class Starter(Protocol):
         """
 
 
+class OneByOne(Protocol):
+    """Starts agents one by one, also later: for runs whose hosts come and go."""
+
+    def network_name(self, host: str) -> str:
+        """Return the name or address under which the network knows a host."""
+
+    def start_one(
+        self, host: str, number: int, argv: Sequence[str], greeting: bytes
+    ) -> RunningAgents:
+        """Start the agent of one host, which has this number (see Starter.start)."""
+
+
 Explain = Callable[[int, str, Sequence[str]], str]
 """Gets an exit code, the last of the errors and the hosts; says why it ended, '' if all is well."""
 
@@ -324,8 +336,17 @@ class SrunStarter:
         self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes
     ) -> list[RunningAgents]:
         """Start the agents, which are numbered by SLURM_NODEID."""
+        return [self._started(hosts, argv, greeting)]
+
+    def start_one(
+        self, host: str, number: int, argv: Sequence[str], greeting: bytes
+    ) -> RunningAgents:
+        """Start the agent of one node, which has this number."""
+        return self._started([host], [*argv, "--host", str(number)], greeting)
+
+    def _started(self, hosts: Sequence[str], argv: Sequence[str], greeting: bytes) -> RunningAgents:
         command = [*step_argv(hosts), *argv]
-        return [AgentProcess(hosts, command, greeting, environ=self._environ, explain=explain_srun)]
+        return AgentProcess(hosts, command, greeting, environ=self._environ, explain=explain_srun)
 
 
 def step_argv(hosts: Sequence[str]) -> list[str]:
