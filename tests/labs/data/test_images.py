@@ -1,9 +1,7 @@
-"""Images: generated ones, the fixed order, decoding in other processes, and augmentation."""
+"""Images: generated ones, the fixed order, decoding of files, and augmentation."""
 
 from __future__ import annotations
 
-import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +13,7 @@ from PIL import Image
 from farandole.errors import DataError, MissingExtraError, UsageError
 from farandole.labs import data
 from farandole.labs.data import Augmentation, Images, images, load_driving, load_mnist
-from farandole.labs.data import loader_process as process
-from farandole.labs.data.images import FILES_PER_PROCESS, balanced_order, decode, warp
+from farandole.labs.data.images import balanced_order, decode, warp
 
 pytest.importorskip("torch")
 
@@ -117,61 +114,40 @@ def write(path: Path, colour: tuple[int, int, int], size: tuple[int, int] = (20,
 
 
 def test_images_come_in_order_scaled_and_as_rgb(tmp_path: Path) -> None:
-    # More than one process has something to do.
-    wanted = [(index, 0, 7) for index in range(FILES_PER_PROCESS + 5)]
+    wanted = [(index, 0, 7) for index in range(40)]
     files = [write(tmp_path / f"{i} \u00e9'\n.png", colour) for i, colour in enumerate(wanted)]
     Image.new("L", (8, 8), 90).save(tmp_path / "grey.png")
     Image.new("RGBA", (8, 8), (10, 20, 30, 255)).save(tmp_path / "alpha.png")
-    found = decode([*files, tmp_path / "grey.png", tmp_path / "alpha.png"], (6, 8), processes=2)
+    found = decode([*files, tmp_path / "grey.png", tmp_path / "alpha.png"], (6, 8))
     assert found.pixels.shape == (len(files) + 2, 6, 8, 3)
     assert found.pixels[:, 3, 4].tolist() == [*map(list, wanted), [90] * 3, [10, 20, 30]]
     assert found.skipped == {}
     assert (found.sides.min(), found.sides.max()) == (8, 20)
 
 
-def test_damaged_files_are_left_out_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # Stands for a file that crashes the image library: reading it kills the process.
-    source = Path(process.__file__).read_text()
-    begin = "    with Image.open(file)"
-    assert begin in source
-    crash = f"    'deadly' in file and os.kill(os.getpid(), 11)\n{begin}"
-    (tmp_path / "process.py").write_text(source.replace(begin, crash))
-    monkeypatch.setattr(process, "__file__", str(tmp_path / "process.py"))
+def test_damaged_files_are_left_out_and_named(tmp_path: Path) -> None:
     good = [write(tmp_path / f"{i}.jpg", (8 * i, 0, 0), size=(64, 64)) for i in range(4)]
-    deadly = write(tmp_path / "deadly.png", (1, 2, 3))
-    text = tmp_path / "text.jpg"
+    cut, text = tmp_path / "cut.jpg", tmp_path / "text.jpg"
+    cut.write_bytes(good[0].read_bytes()[:-40])
     text.write_text("not an image")
-    files = [good[0], deadly, good[1], text, tmp_path / "missing.jpg", *good[2:]]
-    found = decode(files, (8, 8), processes=1)
+    files = [good[0], cut, good[1], text, tmp_path / "missing.jpg", *good[2:]]
+    found = decode(files, (8, 8))
     assert np.abs(found.pixels[:, 0, 0, 0] - [0.0, 8, 16, 24]).max() < 2
+    assert found.skipped.pop(1).startswith(f"{cut}: image file is truncated")
     assert found.skipped == {
-        1: f"{deadly}: its decoder was ended by {signal.Signals(11).name}",
         3: f"{text}: not an image that Pillow knows",
         4: f"{files[4]}: No such file or directory",
     }
     with pytest.raises(DataError, match=r"4 of 5 images cannot be read.*text\.jpg: .*; and 1 more"):
         decode([good[0], *[text] * 4], (8, 8))
-    (tmp_path / "process.py").write_text("raise SystemExit(3)")
-    with pytest.raises(DataError, match="ended with code 3"):
-        decode(files, (8, 8))
 
 
-def test_a_script_without_a_guard_is_not_run_again(tmp_path: Path) -> None:
-    # multiprocessing would import the script in every child, and begin anew there.
-    write(tmp_path / "a.png", (1, 2, 3))
-    script = tmp_path / "train.py"
-    script.write_text(
-        "from farandole.labs.data.images import decode\n"
-        "print('begin', flush=True)\n"
-        "print(len(decode(['a.png'] * 100, (4, 4), processes=2).pixels))\n"
-    )
-    command = [sys.executable, str(script)]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.stdout, done.returncode) == ("begin\n100\n", 0)
+def test_a_picture_of_a_hundred_megapixels_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 150)
+    files = [write(tmp_path / f"{side}.png", (1, 2, 3), (side, side)) for side in (12, 14)]
+    assert list(decode(files, (4, 4)).skipped) == [1]
 
 
 @pytest.mark.parametrize(

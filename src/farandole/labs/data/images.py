@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import io
-import json
-import math
 import os
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -22,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from farandole.errors import DataError, MissingExtraError, UsageError
-from farandole.labs.data import loader_process
 from farandole.world.cores import read_cores
 from farandole.world.environment import read_world
 
@@ -30,10 +23,8 @@ Pixels = NDArray[np.uint8]
 Labels = NDArray[Any]
 Pair = tuple[Pixels, Labels]
 
-FILES_PER_PROCESS = 32
-"""Fewer are decoded sooner than another loader process is started."""
-# More processes would wait for the disk, and a host with many cores may run other jobs.
-_MOST_PROCESSES = 4
+# More threads would wait for the disk, and a host with many cores may run other jobs.
+_MOST_THREADS = 4
 _NAMED = 3
 # Arbitrary, but fixed: every rank and every run takes the same subset.
 _TRAIN_SEED, _TEST_SEED = 20_171, 20_172
@@ -159,19 +150,14 @@ class Decoded:
 
 
 def decode(
-    files: Sequence[Path | str],
-    size: tuple[int, int],
-    *,
-    rows: tuple[float, float] = (0.0, 1.0),
-    processes: int | None = None,
+    files: Sequence[Path | str], size: tuple[int, int], *, rows: tuple[float, float] = (0.0, 1.0)
 ) -> Decoded:
-    """Decode image files in loader processes, as RGB of one size.
+    """Decode image files as RGB of one size, on this worker's share of the host's cores.
 
     Args:
         files: JPEG, PNG or whatever Pillow reads.
         size: height and width to scale to.
         rows: the part of the height to use: (0.5, 1) is the lower half.
-        processes: None for this worker's share of at most 4 cores.
 
     Raises:
         DataError: more than half of the files cannot be read.
@@ -182,64 +168,67 @@ def decode(
             "Images are decoded by Pillow, which is not installed. Try: pip install "
             "'farandole[labs]'"
         )
-    if processes is None:
-        # This worker's share of the host's cores; few files need few processes.
-        share = min(read_cores().available, _MOST_PROCESSES) // read_world(os.environ).local_size
-        processes = max(1, min(share, math.ceil(len(files) / FILES_PER_PROCESS)))
-    names = {index: os.fspath(file) for index, file in enumerate(files)}
-    box = {"height": size[0], "width": size[1], "top": rows[0], "bottom": rows[1]}
-    with tempfile.TemporaryFile() as file, ThreadPoolExecutor(processes) as pool:
-        file.truncate(len(names) * math.prod(size) * 3)
-        starts = range(processes)
-        shares = [{n: names[n] for n in range(at, len(names), processes)} for at in starts]
-        answers: dict[int, Any] = {}
-        for found in pool.map(partial(_decode_share, file.fileno(), box), shares):
-            answers |= found
-        pixels = np.fromfile(file, np.uint8).reshape(len(names), *size, 3)
+    from PIL import Image
+
+    # Pillow lets other threads run while it decodes and scales.
+    threads = min(read_cores().available, _MOST_THREADS) // read_world(os.environ).local_size
+    pixels = np.empty((len(files), *size, 3), np.uint8)
+
+    def read(index: int) -> tuple[int, int] | str:
+        try:
+            sides, pixels[index] = _read_pixels(files[index], size, rows)
+        except Exception as error:
+            # Damaged files fail in many ways: OSError, SyntaxError, ValueError, struct.error.
+            return _reason(error)
+        return sides
+
+    with warnings.catch_warnings(), ThreadPoolExecutor(max(1, threads)) as pool:
+        # Image libraries complain of files that are skipped and named anyway.
+        warnings.simplefilter("ignore")
+        # A picture of a hundred megapixels among training data is a mistake or an attack.
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        answers = list(pool.map(read, range(len(files))))
     skipped = {
-        index: f"{names[index]}: {answer}"
-        for index, answer in sorted(answers.items())
+        index: f"{os.fspath(files[index])}: {answer}"
+        for index, answer in enumerate(answers)
         if isinstance(answer, str)
     }
-    if 2 * len(skipped) > len(names):
+    if 2 * len(skipped) > len(files):
         named = "; ".join(list(skipped.values())[:_NAMED])
         more = f"; and {len(skipped) - _NAMED:,} more" if len(skipped) > _NAMED else ""
         raise DataError(
-            f"{len(skipped):,} of {len(names):,} images cannot be read, which is more than a data "
+            f"{len(skipped):,} of {len(files):,} images cannot be read, which is more than a data "
             f"set with a few damaged files: {named}{more}."
         )
-    sides = np.array([answer for index, answer in answers.items() if index not in skipped])
+    sides = np.array([answer for answer in answers if not isinstance(answer, str)])
     return Decoded(np.delete(pixels, list(skipped), axis=0), sides, skipped)
 
 
-def _decode_share(file: int, box: Mapping[str, float], share: Mapping[int, str]) -> dict[int, Any]:
-    """Decode some of the files; return their sides, or why one cannot be read."""
-    answers: dict[int, Any] = {}
-    while left := [pair for pair in share.items() if pair[0] not in answers]:
-        order = {"path": sys.path, "pixels": file, "box": box, "files": left}
-        # Not of multiprocessing: spawned or served, its children run the training script once
-        # more, and forked ones stop in the locks of torch's and TensorFlow's threads.
-        done = subprocess.run(
-            [sys.executable, "-I", loader_process.__file__],
-            # JSON escapes what is not ASCII, so that names with lone surrogates arrive unchanged.
-            input=json.dumps(order).encode(),
-            stdout=subprocess.PIPE,
-            # Image libraries complain there about files that are skipped and named anyway.
-            stderr=subprocess.DEVNULL,
-            pass_fds=[file],
-            check=False,
-        )
-        answers |= dict(map(json.loads, done.stdout.splitlines()))
-        if done.returncode > 0:
-            raise DataError(
-                f"A process for decoding images ended with code {done.returncode}. Try "
-                f"{sys.executable} -c 'import PIL.Image'."
-            )
-        if done.returncode < 0:
-            # A file that crashes the image library is skipped like others.
-            first = next(index for index, _ in left if index not in answers)
-            answers[first] = f"its decoder was ended by {signal.Signals(-done.returncode).name}"
-    return answers
+def _read_pixels(
+    file: Path | str, size: tuple[int, int], rows: tuple[float, float]
+) -> tuple[tuple[int, int], Pixels]:
+    """Return an image's width and height, and the pixels of these rows, scaled to a size."""
+    from PIL import Image
+
+    (height, width), (top, bottom) = size, rows
+    with Image.open(file) as image:
+        sides = image.size
+        # Lets a JPEG be decoded at half its size and less, as long as it stays large enough.
+        image.draft("RGB", (width, round(height / (bottom - top))))
+        whole = image.convert("RGB")
+    box = (0, top * whole.height, whole.width, bottom * whole.height)
+    if (whole.size, top, bottom) != ((width, height), 0.0, 1.0):
+        whole = whole.resize((width, height), Image.Resampling.BILINEAR, box=box)
+    return sides, np.asarray(whole)
+
+
+def _reason(error: Exception) -> str:
+    """Say in a line why a file cannot be read, without its name."""
+    if type(error).__name__ == "UnidentifiedImageError":
+        return "not an image that Pillow knows"
+    if isinstance(error, OSError) and error.strerror:
+        return str(error.strerror)
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 _LEAST_DRAWN = 64
