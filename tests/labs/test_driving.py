@@ -67,7 +67,7 @@ def test_losses_stand_beside_that_of_a_constant() -> None:
         # 0.01612 against 0.01615 is nothing, whatever the seeds.
         (
             (CONSTANT * 0.998, CONSTANT),
-            ["no better than the constant, as far as these test samples show"] * 2,
+            ["not shown to beat the constant"] * 2,
         ),
     ],
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from farandole.labs import questions
 from farandole.labs.lab import Answered
 from farandole.labs.overview import overview, split_findings, verdict
-from farandole.labs.questions import Lines, Question
 from farandole.labs.rows import HERE, LAB, Row, columns
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
@@ -24,8 +24,8 @@ def answered(theirs: tuple[float, float], *ours: Estimate, said: str = "Here it 
         for workers, figure in zip((1, 4), figures, strict=False)
     ]
     table = tabulate("t", "T", rows, columns("source workers speedup"))
-    spec = Lines(name="f", title="F", caption="", options=OPTIONS)
-    question = Question(key="q", text="How fast?", figures=(spec,))
+    spec = questions.lines("f", "F", "", "source workers speedup")
+    question = questions.Question(key="q", text="How fast?", figures=(spec,))
     figure = lines("f", "F", "", table, **OPTIONS)
     return Answered(question=question, sentences=(said,), tables=(table,), figures=(figure,))
 

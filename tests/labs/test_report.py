@@ -18,15 +18,14 @@ from farandole.labs.report import (
     terminal_lines,
     to_json,
 )
-from farandole.model.analyse import ScalingInfo, analyse
+from farandole.model.analyse import analyse
 from farandole.model.statistics import Estimate
 from farandole.report.charts import lines
-from farandole.report.document import Commands, Figure, Figures
+from farandole.report.document import Commands
 from farandole.report.render import markdown, page
 from farandole.study.import_table import import_table
 from tests.labs.report_builders import lab, oddly, speed_table
-from tests.report.builders import Words, bare, speedup, study
-from tests.report.test_figures import rows
+from tests.report.builders import Words, speedup
 from tests.report.test_study import SCRIPT, Reader
 
 WORDS = Words(
@@ -197,36 +196,6 @@ def test_figures_keep_the_digits_that_they_were_published_with(tmp_path: Path) -
     twice.write_text("workers,accuracy\n4,46.164\n4,49.78\n")
     (row,) = published_table("twice", analyse(import_table(twice, tmp_path / "2")[0])).records()
     assert (row["metric_accuracy"], row["runs"]) == (pytest.approx((46.164 + 49.78) / 2), 2)
-
-
-def beside(report: LabReport) -> Figure | None:
-    """Return the figure of what was published and what was measured here."""
-    (section,) = (one for one in document(report).sections if one.key == "published")
-    drawn = [block for block in section.blocks if isinstance(block, Figures)]
-    return drawn[0].figures[0] if drawn else None
-
-
-def test_one_figure_with_what_was_published_and_the_study_of_that_name() -> None:
-    several = having(lab(), studies={**lab().found.studies, "lost": study()})
-    found = beside(several)
-    assert found is not None
-    names = list(dict.fromkeys(row["name"] for row in rows(found) if row.get("name")))
-    assert names == ["here: speedup, resnet18, batch 64", "published: resnet18, batch 64"]
-    chosen = replace(several, lab=replace(several.lab, beside={"tiny_speedup": ("lost", "no")}))
-    found = beside(chosen)
-    assert found is not None
-    assert any(row[0].startswith("here: lost") for row in found.table.rows)
-
-
-def other_scaling() -> ScalingInfo:
-    here = study()
-    other = "weak" if here.curves[0].scaling == "strong" else "strong"
-    return replace(here, curves=(replace(here.curves[0], scaling=other),))
-
-
-@pytest.mark.parametrize("here", [bare(), study(void="Two separate models."), other_scaling()])
-def test_no_figure_where_this_machine_has_no_curve_like_it(here: ScalingInfo) -> None:
-    assert beside(having(lab(), studies={"speedup": here})) is None
 
 
 def test_a_studys_command_has_its_variables_and_no_limit() -> None:

@@ -283,7 +283,7 @@ def test_wrapped_and_unwrapped_runs_by_bytes_and_fingerprints() -> None:
     assert shared["global_batch"] == rows["wrapped", 1]["global_batch"] == 32
     assert "2 different sets of weights" in answered.sentences[1]
     # Two workers that make the steps of one end where it does.
-    assert "end +0.00 points (+0.00 to +0.00) from one worker" in answered.sentences[2]
+    assert "end +0.00 points (+0.00 to +0.00) away from one worker" in answered.sentences[2]
 
 
 # What 16 workers would do.

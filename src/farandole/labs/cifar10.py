@@ -6,7 +6,7 @@ workers, by recipe, by batch norm and by the order of samples.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from farandole.format import brief, number, percent, plural, seconds, size, times, whole
@@ -14,8 +14,21 @@ from farandole.labs import plan as plans
 from farandole.labs import rows as shared
 from farandole.labs.data import describe_cifar10
 from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
-from farandole.labs.questions import Bars, Boxes, Lines, Question, correct, recipe_lines
-from farandole.labs.rows import Row, cell_rows, column, columns, first, four, having, measure, text
+from farandole.labs.questions import Question, bars, boxes, compare_recipes, correct, lines
+from farandole.labs.rows import (
+    HERE,
+    Row,
+    cell_rows,
+    column,
+    columns,
+    first,
+    having,
+    measure,
+    text,
+)
+from farandole.labs.rows import (
+    LAB as THE_LAB,
+)
 from farandole.model.communication import bus_bandwidth, derived_communication_s, steps_per_epoch
 from farandole.model.statistics import scaled
 from farandole.recipes import recipe
@@ -35,16 +48,13 @@ TRIED = ("fixed", "linear", "warmup", "longer")
 """Recipes, in the order in which a larger effort adds them."""
 TIME, BASELINE, ACCURACY, FEWER = "speedup", "baseline", "accuracy", "fewer"
 ORDER, REPLICAS, NORM, SYNC = "order", "replicas", "norm", "sync"
-"""Names of the studies. Those that end as a published table's name are drawn beside it."""
+"""Names of the studies."""
 TRAINED = (BASELINE, FEWER, ACCURACY, NORM, SYNC, ORDER)
 """Studies whose launches train to the end."""
 RESNET, SMALL = "resnet18", "small"
 """Names of the pilots, and of the networks."""
 
 METRIC, GB, IMAGES = "val_accuracy", 1e9, f"{LAB_SAMPLES:,} images"
-PUBLISHED = "{:.10g}".format
-LAB_EPOCH_S = column("lab_epoch_s", "epoch in the lab (s, K80)", PUBLISHED)
-TEST_ACCURACY = measure(METRIC, "test accuracy", four, "final")
 PAIRED = "Difference: of runs with the same seed, 90 % interval by Student's t."
 
 
@@ -268,52 +278,33 @@ def _choices(here: Row) -> list[Choice | tuple[str, ...]]:
     ]
 
 
-# Questions 1 to 3: ResNet-18's times, this machine's figures beside the lab's.
+# Questions 1 to 3: ResNet-18's times, this machine's and the lab's.
 
 
-def _by_place(info: ScalingInfo | None) -> dict[tuple[int, int], Row]:
-    """Return the cells of a study by batch and workers, with speedups at a fixed batch per worker.
+def _timings(found: Found, table: str) -> list[Row]:
+    """Return every batch and number of workers that was timed here, then those of a lab's table.
 
-    Two cells may have the same global batch as well: their speedup is another one.
+    Speedups are at a fixed batch per worker: where two cells have the same global batch as well,
+    there is another one.
     """
-    curves = [one for one in (info.curves if info else ()) if one.scaling == "weak"]
-    weak = {p.cell: p for one in curves if one.baseline_workers == 1 for p in one.points if p.valid}
-    rows = [row for row in cell_rows(info) if row.batch is not None and not row.today]
-    for row in rows:
-        point = weak.get(row.cell, Row())
-        row.speedup, row.efficiency = point.speedup, point.efficiency
-    return {(row.batch, row.workers): row for row in rows}
-
-
-def _timings(found: Found, lab: str) -> list[Row]:
-    """Return every batch and number of workers that was timed here or in a table of the lab."""
-    tables = found.studies.get(TIME), found.published[f"cifar10_{lab}"]
-    here, there = map(_by_place, tables)
+    tables = {HERE: found.studies.get(TIME), THE_LAB: found.published[f"cifar10_{table}"]}
     rows = []
-    for place in sorted({*here, *there}):
-        row, theirs = (cells.get(place, Row(outcome="")) for cells in (here, there))
-        row.batch, row.workers = place
-        row.steps = steps_per_epoch(LAB_SAMPLES, *place)
-        row.epoch_s = row.step_s and scaled(row.step_s, row.steps)
-        row.memory_gb = row.memory_bytes and row.memory_bytes / GB
-        row.lab, row.lab_outcome = theirs, theirs.outcome
-        row.lab_epoch_s = theirs.epoch_s and theirs.epoch_s.value
-        row.lab_speedup = theirs.speedup and theirs.speedup.value
-        rows.append(row)
-    return rows
-
-
-def _both(key: str, here: str, lab: str) -> Callable[[Sequence[Row]], list[Row]]:
-    """Return how to draw a figure from here beside the lab's, each under its name by batch."""
-    return lambda timings: [
-        *(row.but(where=here.format(row.batch)) for row in having(timings, key)),
-        *(
-            row.but(
-                where=lab.format(row.batch), **{key: shared.estimate(getattr(row, f"lab_{key}"))}
-            )
-            for row in having(timings, f"lab_{key}")
-        ),
-    ]
+    for source, info in tables.items():
+        curves = [one for one in (info.curves if info else ()) if one.scaling == "weak"]
+        points = [point for one in curves if one.baseline_workers == 1 for point in one.points]
+        weak = {point.cell: point for point in points if point.valid}
+        for row in having(cell_rows(info, source), "batch", today=False):
+            point = weak.get(row.cell, Row())
+            row.speedup, row.efficiency = point.speedup, point.efficiency
+            row.series = f"batch {row.batch}, {source}"
+            row.steps = steps_per_epoch(LAB_SAMPLES, row.batch, row.workers)
+            row.memory_gb = row.memory_bytes and row.memory_bytes / GB
+            if source == HERE:
+                row.epoch_s = row.step_s and scaled(row.step_s, row.steps)
+            else:
+                row.step_s = row.throughput = None  # its epochs once more
+            rows.append(row)
+    return sorted(rows, key=lambda row: (row.source, row.batch, row.workers))
 
 
 EPOCH_TIME = Question(
@@ -322,18 +313,19 @@ EPOCH_TIME = Question(
     title=f"One worker by batch: an epoch of {IMAGES}, without data loading",
     rows=lambda found: having(_timings(found, "batch"), workers=1),
     columns=columns(
-        *("batch epoch_s", measure("images_per_s", "images/s", number, "throughput"), "step_s"),
-        *(column("memory_gb", "memory (GB)"), text("outcome", "here")),
-        *(LAB_EPOCH_S, text("lab_outcome", "in the lab")),
+        "source batch epoch_s",
+        measure("images_per_s", "images/s", number, "throughput"),
+        *("step_s", column("memory_gb", "memory (GB)"), text("outcome", "outcome")),
     ),
     say="""
-{% set timed = rows | having("throughput") %}
+{% set timed = here | having("throughput") %}
 An epoch of 50,000 images on one worker: \
 {{ timed | each("{epoch_s:interval_seconds} at batch {batch}") }}.
 {{ (timed[-1:] + timed[:1]) | relation("speed", "batch {batch}") }}
-The lab's GPU took {{ rows | having("lab_epoch_s") | each("{lab_epoch_s:seconds} at batch \
-{batch}") }}, and ran out of memory at batch 2,048.
-{% for row in rows if row.failed %}
+The lab's GPU took \
+{{ lab | having("epoch_s") | each("{epoch_s.value:seconds} at batch {batch}") }}, and ran out \
+of memory at batch 2,048.
+{% for row in here if row.failed %}
 Batch {{ row.batch }} failed here: {{ row.failed }}.
 {% endfor %}
 """,
@@ -341,14 +333,14 @@ Batch {{ row.batch }} failed here: {{ row.failed }}.
     "spreads the fixed cost of a step over more images.",
     study=TIME,
     figures=(
-        Lines(
-            name="batch-epoch",
-            title=f"Seconds per epoch of {IMAGES}, by batch",
-            caption="One worker here beside the lab's one GPU; both axes are logarithmic.",
-            rows=_both("epoch_s", "here", "lab, 1 K80"),
-            columns=columns("batch", text("where", "where"), "epoch_s"),
-            options={"x": "batch", "y": "epoch_s", "series": "where", "log": True, "x_log": True}
-            | {"published": ("lab, 1 K80",)},
+        lines(
+            "batch-epoch",
+            f"Seconds per epoch of {IMAGES}, by batch",
+            "One worker here beside the lab's one GPU; both axes are logarithmic.",
+            "source batch epoch_s",
+            rows=list,
+            log=True,
+            x_log=True,
         ),
     ),
 )
@@ -370,14 +362,15 @@ def _amdahl(info: ScalingInfo | None) -> list[Row]:
 
 
 def _speedup_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
-    alone = {row.batch: row for row in having(rows, workers=1)}
-    most = [row.but(one=alone[row.batch]) for row in _with_most(rows)]
+    here = having(rows, source=HERE)
+    alone = {row.batch: row for row in having(here, workers=1)}
+    most = [row.but(one=alone[row.batch]) for row in _with_most(here)]
     for row in most:
         # Launches take turns: those of one turn are compared.
         row.rates = [many / one for many, one in zip(row.rates, row.one.rates, strict=False)]
     return {
         "most": most,
-        "lab_most": _with_most([row.lab for row in rows]),
+        "lab_most": _with_most(having(rows, source=THE_LAB)),
         "lab_law": _amdahl(found.published["cifar10_speedup"]),
         # A bound is shown only where launches were repeated and leave no room for none.
         "law": [row for row in _amdahl(found.studies.get(TIME)) if (row.serial.low or 0) > 0],
@@ -389,10 +382,7 @@ SPEEDUPS = Question(
     text="What is the speedup, by batch and workers?",
     title=f"Speedup by batch per worker and workers; an epoch is {IMAGES}",
     rows=lambda found: [row for row in _timings(found, "speedup") if not row.failed],
-    columns=columns(
-        *("batch workers step_s epoch_s speedup efficiency", LAB_EPOCH_S),
-        column("lab_speedup", "speedup in the lab", times),
-    ),
+    columns=columns("source batch workers step_s epoch_s speedup efficiency"),
     facts=_speedup_facts,
     say="""
 Speedup: {{ most | each("{speedup:interval_times} on {workers:workers} at batch {batch}") }}.
@@ -400,8 +390,8 @@ Speedup: {{ most | each("{speedup:interval_times} on {workers:workers} at batch 
 {% for last in most[-1:] %}
 At batch {{ last.batch }} per worker, a step takes {{ last.one.step_s.value | seconds }} on one \
 worker and {{ last.step_s.value | seconds }} on {{ last.workers }} (weak scaling: the work per \
-worker stays), and an epoch {{ last.steps | round(0, "ceil") | whole }} steps instead of \
-{{ last.one.steps | round(0, "ceil") | whole }} (strong scaling: the images stay).
+worker stays the same), and an epoch has {{ last.steps | round(0, "ceil") | whole }} steps instead \
+of {{ last.one.steps | round(0, "ceil") | whole }} (strong scaling: the images stay the same).
 {% endfor %}
 The lab's {{ lab_most[0].workers }} GPUs reach \
 {{ lab_most | each("{speedup.value:times} at batch {batch}") }}.
@@ -416,14 +406,13 @@ Here the law leaves {{ law | each("{serial.value:percent} (batch {batch}, below 
     "lab's table it scales worse, but its times of one GPU do not agree (see the appendix).",
     study=TIME,
     figures=(
-        Lines(
-            name="speedup-workers",
-            title="Speedup by workers",
-            caption="Throughput over that of one worker at the same batch; hollow: the lab's GPUs.",
-            rows=_both("speedup", "batch {}, here", "batch {}, lab"),
-            columns=columns("workers", text("where", "batch per worker"), "speedup"),
-            options={"x": "workers", "y": "speedup", "series": "where", "ideal": True}
-            | {"published": tuple(f"batch {batch}, lab" for batch in LAB_BATCHES)},
+        lines(
+            "speedup-workers",
+            "Speedup by workers",
+            "Throughput over that of one worker at the same batch; hollow: the lab's GPUs.",
+            *(text("series", "batch per worker"), "workers", "speedup"),
+            ideal=True,
+            published=tuple(f"batch {batch}, {THE_LAB}" for batch in LAB_BATCHES),
         ),
     ),
 )
@@ -431,34 +420,33 @@ Here the law leaves {{ law | each("{serial.value:percent} (batch {batch}, below 
 
 def _communication_rows(found: Found) -> list[Row]:
     rows = []
-    for row in _timings(found, "communication"):
-        here, lab = row.communication or Row(), row.lab.communication or Row()
-        if row.workers > 1 and (row.communication or row.lab.communication):
-            row.transfer_step_s, row.derived_step_s = here.measured_s or None, here.derived_s
-            row.waiting_step_s = row.transfer_step_s and row.split and row.split.waiting_s
-            row.transfer_epoch_s = row.transfer_step_s and row.transfer_step_s * row.steps
-            row.derived_epoch_s = here.derived_s and here.derived_s * row.steps
-            row.bus_gb_per_s = here.bus_bytes_per_s and here.bus_bytes_per_s / GB
-            row.peak_gb_per_s = here.peak_bytes_per_s and here.peak_bytes_per_s / GB
-            derived = here.derived_bus_bytes_per_s, lab.derived_bus_bytes_per_s
-            row.derived_gb_per_s, row.lab_derived_gb_per_s = (
-                rate and rate / GB for rate in derived
-            )
-            row.gradient_bytes, row.lab_derived_epoch_s = here.gradient_bytes, lab.derived_epoch_s
-            row.lab_computing_s = row.lab_epoch_s and row.lab_epoch_s - lab.derived_epoch_s
-            rows.append(row)
+    for row in having(_timings(found, "communication"), "communication"):
+        sent, row.setting = row.communication, f"batch {row.batch}, {plural(row.workers, 'worker')}"
+        if row.workers == 1:
+            continue
+        row.transfer_step_s, row.derived_step_s = sent.measured_s or None, sent.derived_s
+        row.waiting_step_s = row.transfer_step_s and row.split and row.split.waiting_s
+        row.transfer_epoch_s = row.transfer_step_s and row.transfer_step_s * row.steps
+        row.derived_epoch_s = sent.derived_epoch_s
+        if row.source == HERE:
+            row.derived_epoch_s = sent.derived_s and sent.derived_s * row.steps
+        if row.epoch_s and row.derived_epoch_s is not None:
+            row.computing_epoch_s = row.epoch_s.value - row.derived_epoch_s
+        for key in ("bus", "peak", "derived_bus"):
+            rate = getattr(sent, f"{key}_bytes_per_s")
+            setattr(row, f"{key}_gb_per_s", rate and rate / GB)
+        rows.append(row.but(gradient_bytes=sent.gradient_bytes))
     return rows
 
 
 def _communication_bars(rows: Sequence[Row]) -> list[Row]:
-    transfer, derived = "transfer, measured", "T(N) - T(1)/N"
-    kinds = {"transfer": transfer, "derived": derived, "lab_derived": f"lab: {derived}"}
+    kinds = {"transfer_epoch_s": "transfer, measured", "derived_epoch_s": "T(N) - T(1)/N"}
     return [
-        Row(cell=f"batch {row.batch}, {plural(row.workers, 'worker')}", kind=kind, epoch_s=value)
+        row.but(kind=f"{row.source}: {kind}", epoch_s=value)
         for row in rows
         for key, kind in kinds.items()
         # What is not above zero has no place on a logarithmic axis; the table has it.
-        if (value := getattr(row, f"{key}_epoch_s")) is not None and value > 0
+        if (value := row[key]) is not None and value > 0
     ]
 
 
@@ -468,19 +456,16 @@ TRANSFERS = Question(
     title=f"Communication: measured, and derived as T(N) - T(1)/N; an epoch is {IMAGES}",
     rows=_communication_rows,
     columns=columns(
-        "batch workers",
-        column("transfer_step_s", "transfer per step (s)"),
+        *("source batch workers", column("transfer_step_s", "transfer per step (s)")),
         column("waiting_step_s", "waiting for the slower, per step (s)"),
         column("derived_step_s", "derived per step (s)"),
         column("transfer_epoch_s", "transfer per epoch (s)"),
         column("derived_epoch_s", "derived per epoch (s)"),
+        column("computing_epoch_s", "computing per epoch, T(1)/N (s)"),
+        measure("epoch_s", "epoch, T(N) (s)"),
         column("bus_gb_per_s", "measured (GB/s)"),
         column("peak_gb_per_s", "link's peak (GB/s)"),
-        column("derived_gb_per_s", "derived (GB/s)"),
-        column("lab_derived_epoch_s", "lab: derived per epoch (s)", PUBLISHED),
-        column("lab_derived_gb_per_s", "lab: derived (GB/s)", "{:.5f}".format),
-        column("lab_computing_s", "lab: computing, T(1)/N (s)", PUBLISHED),
-        column("lab_epoch_s", "lab: epoch, T(N) (s)", PUBLISHED),
+        column("derived_bus_gb_per_s", "derived (GB/s)", shared.five),
     ),
     notes=("GB = 10^9 bytes. Transfer: during backward or after it, without waiting.",),
     say="""
@@ -497,25 +482,23 @@ No transfer was measured here.
 Bandwidth = 2(N-1)/N x 4 bytes x 11,173,962 parameters x steps per epoch / \
 communication time, for a ring all-reduce (Lemma 4 of Patarasuk and Yuan 2009), with 50,000 / \
 (batch x N) steps per epoch.
-{% set example = rows | having(batch=32, workers=2) | first %}
-{% set rate = example.lab_derived_gb_per_s %}
+{% set example = lab | having(batch=32, workers=2) | first %}
+{% set rate = example.derived_bus_gb_per_s %}
 Worked example, the lab's 2 GPUs at batch 32: 2(2-1)/2 x 4 x 11,173,962 x \
-{{ example.steps }} bytes / {{ "%.7f" % example.lab_derived_epoch_s }} s = \
+{{ example.steps }} bytes / {{ "%.7f" % example.derived_epoch_s }} s = \
 {{ "%.5f" % rate }} GB/s (/ 10^9), or {{ "%.5f" % (rate * 1e9 / 2**30) }} GiB/s (/ 2^30).
 """,
     why="T(N) - T(1)/N counts as communication whatever does not shrink with more workers: waiting "
     "for the slower one, and usually shared memory and caches.",
     figures=(
-        Bars(
-            name="communication-epoch",
-            title=f"Communication in an epoch of {IMAGES}",
-            caption="Measured here, by the lab's formula here, and by its formula in the lab.",
+        bars(
+            "communication-epoch",
+            f"Communication in an epoch of {IMAGES}",
+            "Measured here, by the lab's formula here, and by its formula in the lab.",
+            *(text("kind", "kind"), text("setting", "cell")),
+            column("epoch_s", "communication per epoch", seconds),
             rows=_communication_bars,
-            columns=columns(
-                *(text("cell", "cell"), text("kind", "kind")),
-                column("epoch_s", "communication per epoch", seconds),
-            ),
-            options={"x": "cell", "y": "epoch_s", "series": "kind", "log": True},
+            log=True,
         ),
     ),
 )
@@ -534,16 +517,13 @@ def _accuracy_rows(found: Found) -> list[Row]:
     """Compare one worker with whatever is meant to keep accuracy on several."""
     runs = [run for run in _runs(found, order="epoch") if run.norm != "broadcast"]
     for run in runs:
-        run.name = f"{run.recipe} + SyncBatchNorm" if run.norm == "sync" else run.recipe
-    rows = shared.against(first(runs, workers=1), runs)
-    return [row.but(recipe=row.name, speed="void" if row.note else "counts") for row in rows]
+        run.recipe += " + SyncBatchNorm" if run.norm == "sync" else ""
+    return shared.against(first(runs, workers=1), runs)
 
 
 def _accuracy_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
-    most = max((row.workers for row in rows), default=0)
     (lab,) = cell_rows(found.published["cifar10_accuracy"])
     return {
-        "several": having(rows, "difference", workers=most),
         "untried": [name for name in TRIED if not having(rows, recipe=name)],
         "lab_run": {name: metric.final.value for name, metric in lab.metrics.items()},
     }
@@ -552,7 +532,7 @@ def _accuracy_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
 def _epoch_points(rows: Sequence[Row]) -> list[Row]:
     most = max((row.workers for row in rows), default=0)
     return [
-        row.but(series=f"{row.recipe}, {plural(row.workers, 'worker')}", point=point)
+        Row(series=f"{row.recipe}, {plural(row.workers, 'worker')}", epoch=point.epoch, point=point)
         for row in rows
         for curve in row.metric_curves or ()
         if row.workers in (1, most) and curve.metric == METRIC
@@ -560,31 +540,15 @@ def _epoch_points(rows: Sequence[Row]) -> list[Row]:
     ]
 
 
-REMEDIES = Question(
-    key="accuracy",
-    text="What does a large global batch do to accuracy, and what helps?",
-    title="Accuracy by recipe and workers, and the difference to one worker",
+REMEDIES = compare_recipes(
+    "accuracy",
+    "What does a large global batch do to accuracy, and what helps?",
     rows=_accuracy_rows,
-    columns=columns(
-        *("recipe workers global_batch epochs", column("steps", "steps made", whole, "counted")),
-        *(TEST_ACCURACY, "difference"),
-        column(
-            "resolvable", "resolvable (points)", shared.in_points, lambda r: r.gap and r.resolvable
-        ),
-        *("seeds", text("verdict", "verdict"), text("speed", "speed")),
-    ),
-    notes=(f"Accuracy: mean and 95 % interval over seeds. {PAIRED}",),
     facts=_accuracy_facts,
     say="""
-Accuracy at the learning rate of one worker: \
+At the learning rate of one worker, accuracy ends at \
 {{ rows | having(recipe="fixed") | each("{final.value:four} on {workers:workers} after \
 {counted:whole} updates") }}.
-Differences to one worker: {{ several | each("{recipe} {change}") }}.
-{% for row in several[:1] %}
-Only differences above {{ several | map(attribute="resolvable") | max | in_points }} points can be \
-resolved with {{ row.test_samples | count("test image") }} and {{ row.seeds | count("seed") }}; \
-more of both resolve smaller ones.
-{% endfor %}
 {% if untried %}
 Not tried at this size: {{ untried | listed }}.
 {% endif %}
@@ -598,25 +562,15 @@ nothing about the batch.
     "and more epochs (longer) usually win it back (Goyal et al. 2017).",
     study=ACCURACY,
     figures=(
-        Lines(
-            name="accuracy-workers",
-            title="Test accuracy by workers and recipe",
-            caption="Every line begins with one worker, and the epochs of the recipe fixed.",
-            rows=recipe_lines,
-            columns=columns("recipe workers", TEST_ACCURACY),
-            options={"x": "workers", "y": METRIC, "series": "recipe", "zero": False},
-        ),
-        Lines(
-            name="accuracy-epochs",
-            title="Test accuracy by epoch: one worker, and the recipes on the most workers",
-            caption="Mean over seeds.",
+        lines(
+            "accuracy-epochs",
+            "Accuracy by epoch: one worker, and the recipes on the most workers",
+            "Mean over seeds.",
+            *(text("series", "run"), column("epoch", "epoch", brief)),
+            measure("value", "accuracy", number, "point.value"),
             rows=_epoch_points,
-            columns=columns(
-                *(text("series", "run"), column("epoch", "epoch", brief, "point.epoch")),
-                measure("value", "test accuracy", number, "point.value"),
-                column("seeds", "seeds", whole, "point.seeds"),
-            ),
-            options={"x": "epoch", "y": "value", "series": "series", "x_log": False, "zero": False},
+            x_log=False,
+            zero=False,
         ),
     ),
 )
@@ -694,7 +648,7 @@ Speed here: {{ fast | each("{throughput:interval} images/s with {arrangement}") 
 Later epochs that begin with the same sample as the first: \
 {{ orders | each("{repeats:percent} ({words})") }}.
 {% for row in orders if row.difference %}
-The same order in every epoch changes accuracy by {{ row.change }}.
+With the same order in every epoch, accuracy changes by {{ row.change }}.
 {% endfor %}
 """,
     why="Threads usually wait for each other at Python's lock. The threads here share one set of "
@@ -708,26 +662,24 @@ The same order in every epoch changes accuracy by {{ row.change }}.
             columns=columns(
                 text("order", "order", "words"),
                 column("repeats", "later epochs that begin as the first", percent),
-                *(TEST_ACCURACY, "difference seeds"),
+                "accuracy difference seeds",
             ),
         ),
     ),
     figures=(
-        Boxes(
-            name="replicas-designs",
-            title="One training step of DataParallel and of DDP",
-            caption="No box: nothing to do.",
+        boxes(
+            "replicas-designs",
+            "One training step of DataParallel and of DDP",
+            "No box: nothing to do.",
+            *(text("step", "step"), text("first", "DataParallel, first GPU")),
+            *(text("other", "DataParallel, other GPUs"), text("process", "DDP, every GPU")),
             rows=lambda rows: STEP,
-            columns=columns(
-                *(text("step", "step"), text("first", "DataParallel, first GPU")),
-                *(text("other", "DataParallel, other GPUs"), text("process", "DDP, every GPU")),
-            ),
         ),
-        Bars(
-            name="replicas-throughput",
-            title="Images per second by arrangement",
-            caption="The same network and batch per replica, one thread each.",
-            options={"x": "arrangement", "y": "throughput"},
+        bars(
+            "replicas-throughput",
+            "Images per second by arrangement",
+            "The same network and batch per replica, one thread each.",
+            "arrangement throughput",
         ),
     ),
 )
@@ -796,25 +748,21 @@ PAYLOAD = Question(
     notes=("Payload, before a transport multiplies it by 2(N-1)/N.",),
     facts=lambda found, rows: {"sent": having(_norm_rows(found), "gradients")},
     say="""
-Sent by a worker in a step besides gradients, by what is done with batch norm's statistics: \
-{{ sent | each("{beside_bytes:size} ({statistics})") }}.
+Besides gradients, a worker sends {{ sent | each("{beside_bytes:size} ({statistics})") }} in a \
+step, by what is done with batch norm's statistics.
 {% for row in sent[:1] %}
-Gradients are {{ row.gradients | size }}; {{ (row.start / row.workers) | size }} of weights cross \
-once, at the start.
+Gradients are {{ row.gradients | size }} a step; {{ (row.start / row.workers) | size }} of weights \
+cross once, at the start.
 {% endfor %}
 """,
     why="Statistics are a mean and a variance per channel, usually far smaller than gradients.",
     figures=(
-        Bars(
-            name="wire-kinds",
-            title="Payload per step and worker, by kind",
-            caption="On a logarithmic axis; without what crosses once, at the start.",
-            rows=lambda rows: having(rows, "step_bytes"),
-            columns=columns(
-                *(NORM_COLUMN, text("kind", "kind")),
-                column("step_bytes", "bytes per step and worker", size),
-            ),
-            options={"x": "kind", "y": "step_bytes", "series": "norm", "log": True},
+        bars(
+            "wire-kinds",
+            "Payload per step and worker, by kind",
+            "On a logarithmic axis; without what crosses once, at the start.",
+            *("norm kind", column("step_bytes", "bytes per step and worker", size)),
+            log=True,
         ),
     ),
 )
@@ -824,7 +772,7 @@ NORMS = Question(
     title="Batch norm's statistics left alone, broadcast and synchronised",
     rows=_norm_rows,
     columns=columns(
-        *(NORM_COLUMN, "workers", TEST_ACCURACY, "difference"),
+        *(NORM_COLUMN, "workers accuracy difference"),
         *(column("beside_bytes", "beside gradients, per step and worker", size), "step_s seeds"),
     ),
     notes=(PAIRED,),
@@ -833,17 +781,18 @@ NORMS = Question(
 Accuracy with gradients alone: \
 {{ rows[:1] | each("{final.value:four} on {workers:workers}") }}; difference with statistics \
 {{ rows | selectattr("difference") | each("{statistics}: {change}") }}.
-The lab answered yes: its statistics stay on each GPU, and those of the first are used in the end.
+The lab answered yes: statistics stay on each GPU, and those of the first are used in the end.
 """,
     why="Batch norm takes mean and variance over the n images of one worker's batch, not of the "
-    "global one, so the loss of several workers is usually not that of one worker with the whole "
-    "batch, unless statistics are synchronised.",
+    "global batch. Unless they are synchronised, the loss of several workers is usually not that "
+    "of one worker with the whole batch.",
     figures=(
-        Bars(
-            name="batch-norm-accuracy",
-            title="Test accuracy by what is done with batch norm's statistics",
-            caption="Mean over seeds.",
-            options={"x": "norm", "y": METRIC, "zero": False},
+        bars(
+            "batch-norm-accuracy",
+            "Accuracy by what is done with batch norm's statistics",
+            "Mean over seeds.",
+            "norm accuracy",
+            zero=False,
         ),
     ),
 )
@@ -853,45 +802,45 @@ The lab answered yes: its statistics stay on each GPU, and those of the first ar
 
 CORRECTIONS = (
     (
-        "Item 120: a fixed batch per worker is strong scaling in one place and weak in another.",
-        "It is weak scaling of the step (the work per worker stays, the global batch grows) and "
-        "strong scaling of the epoch (the images stay the same).",
+        "A fixed batch per worker is strong scaling in one place and weak scaling in another.",
+        "It is weak scaling of the step (the work per worker stays the same, the global batch "
+        "grows) and strong scaling of the epoch (the images stay the same).",
         """The lab's 2 GPUs at batch 32 take {{ two_s | number }} s for an epoch instead of \
 {{ ones[1] | number }} s, in half as many steps of {{ (two_s / steps) | seconds }} instead of \
 {{ (ones[1] / (2 * steps)) | seconds }}.""",
     ),
     (
-        "Items 118, 122 and 123: one GPU at batch 32 takes {{ ones[0] | number }} s in one table "
-        "and {{ ones[1] | number }} s in another, and communication is derived from the first.",
-        "Two measurements of one setting have to agree, or nothing derived from them holds: "
-        "measure communication instead of deriving it.",
+        "One GPU at batch 32 takes {{ ones[0] | number }} s in one table, {{ ones[1] | number }} s "
+        "in another, and communication is derived from the first.",
+        "Two measurements of one setting have to agree before anything is derived from them. "
+        "Measure communication instead.",
         """T(2) - T(1)/2 at batch 32 is {{ derived[0] | number }} s ({{ rates[0] | rate }}) with \
 the first time and {{ derived[1] | number }} s ({{ rates[1] | rate }}) with the other.""",
     ),
     (
-        "Item 128: bandwidth is divided by 2^30 to get GB/s.",
-        "The lab's own figures are divided by 10^9, and so are all of ours.",
+        "Bandwidth is divided by 2^30 to get GB/s.",
+        "The lab's own figures are divided by 10^9, as are all figures of this report.",
         """2 GPUs at batch 32 move {{ "%.6g" % rates[0] }} bytes/s: \
 {{ "%.5f" % (rates[0] / 1e9) }} GB/s, as published, but {{ "%.5f" % (rates[0] / 2**30) }} in units \
 of 2^30.""",
     ),
     (
-        """Item 119: the {{ wrong | each("{what}, is {claimed}") }}.""",
+        """The {{ wrong | each("{what}, is {claimed}") }}.""",
         """It is {{ wrong | each("{value:four}") }}, by the lab's own times.""",
         """{{ wrong | map(attribute="sentence") | join(" ") }}""",
     ),
     (
-        "Item 116: an epoch gets faster with a larger batch because fewer parameters are updated.",
-        "Every update changes every parameter, whatever the batch; an epoch has fewer updates.",
+        "With a larger batch an epoch gets faster because fewer parameters are updated.",
+        "Every update changes every parameter, whatever the batch. An epoch has fewer updates.",
         """50,000 images are {{ (50000 / 32) | round(0, "ceil") | whole }} updates at batch 32 and \
 {{ (50000 / 512) | round(0, "ceil") | whole }} at batch 512. {% if timed %}Updated in a step here: \
 {{ timed | each("{parameters:whole} parameters at batch {batch}") }}.{% endif %}""",
     ),
     (
-        "Item 136: a full batch is certain to reach the global optimum.",
-        "No batch is: the loss of such a network is not convex. A full batch has the exact "
-        "gradient, which is zero at a local minimum and on a plateau, too. Small batches make more "
-        "and noisier updates, without a guarantee either.",
+        "A full batch is certain to reach the global optimum.",
+        "No batch is: the loss of such a network is not convex. A full batch gives the exact "
+        "gradient, which is also zero at a local minimum and on a plateau. Small batches make more "
+        "and noisier updates, again without a guarantee.",
         "One unit max(0, w x), squared error, and x = 1, y = 1 as the full batch: from w = -1 its "
         "gradient is 0 and the loss stays 1; from w = 0.5 descent reaches 0.",
     ),
@@ -900,20 +849,23 @@ of 2^30.""",
 
 def corrections(found: Found) -> tuple[Correction, ...]:
     """Say what the original got wrong, with the arithmetic on its own figures."""
-    names = ("batch", "speedup", "communication")
-    batch, speedup, sent = (_by_place(found.published[f"cifar10_{name}"]) for name in names)
-    ones = [cells[32, 1].epoch_s.value for cells in (batch, speedup)]
-    derived = [derived_communication_s(sent[32, 2].epoch_s.value, one, 2) for one in ones]
+
+    def epoch_s(table: str, workers: int) -> float:
+        (row,) = having(_timings(found, table), source=THE_LAB, batch=32, workers=workers)
+        return float(row.epoch_s.value)
+
+    ones = [epoch_s(table, 1) for table in ("batch", "speedup")]
+    derived = [derived_communication_s(epoch_s("communication", 2), one, 2) for one in ones]
     steps = steps_per_epoch(LAB_SAMPLES, 32, 2)
     return correct(
         CORRECTIONS,
         steps=steps,
         ones=ones,
-        two_s=speedup[32, 2].epoch_s.value,
+        two_s=epoch_s("speedup", 2),
         derived=derived,
         rates=[bus_bandwidth(4 * PARAMETERS * steps, one, 2) for one in derived],
         wrong=[claim for claim in shared.claims_of("cifar10") if not claim.agrees],
-        timed=having(_timings(found, "speedup"), "parameters", "step_s", workers=1),
+        timed=having(_timings(found, "speedup"), "parameters", source=HERE, workers=1),
     )
 
 
@@ -935,7 +887,7 @@ LAB = Lab(
     "is measured.",
     lab_found={
         "replicas": "DataParallel runs threads of one process, DistributedDataParallel processes; "
-        "the epoch belongs into the seed of the sampler.",
+        "the sampler's seed must include the epoch.",
         "wire": "Batch norm's statistics, and broadcasts at the start.",
     },
     original_data={
@@ -959,11 +911,11 @@ LAB = Lab(
 {% for sentence in answers.communication.sentences if sentence.startswith("A step of") %}
 Where the time goes here: {{ sentence[0] | lower }}{{ sentence[1:] }}
 {% endfor %}
-T(N) - T(1)/N counts waiting and contention as communication, and it depends on T(1), of which the \
-lab has two values: measure the transfer instead.
+T(N) - T(1)/N counts waiting and contention as communication, and depends on T(1), for which the \
+lab has two values. Measure the transfer instead.
 With a fixed batch per worker the global batch grows with the workers, so a run makes fewer \
 updates; whether that costs accuracy takes several seeds and enough test images to see.
-Gradients have to cross the network in every step, batch norm's statistics need not.
+Gradients have to cross the network in every step; batch norm's statistics do not.
 {% if found.asked.size == "quick" %}
 This quick run shows figures and makes no claims: farandole lab cifar10 repeats every setting.
 {% endif %}

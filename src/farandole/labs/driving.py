@@ -13,7 +13,7 @@ from farandole.labs import rows as shared
 from farandole.labs.data import describe_driving
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
 from farandole.labs.plan import Training, Workload
-from farandole.labs.questions import AVERAGING, UTILISATION, Lines, Question, correct
+from farandole.labs.questions import AVERAGING, UTILISATION, Question, correct, lines
 from farandole.labs.rows import HERE, Row, column, columns, having, measure, text
 from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import LEAST_STEPS, SAVED, Speed, break_even, enough_steps, fixed_time
@@ -77,7 +77,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         title = "Job time by size of the data set"
         sized = training.study("size", title, recipes=names[:1], workers=timed, samples=sizes)
         studies.append(sized)
-    both = "fixed beside linear tells fewer steps from the scaled rate"
+    both = "linear and fixed together separate fewer steps from a scaled rate"
     why = both if {"fixed", "linear"} <= set(names) else ""
     words = plans.recipe_words(WORK.learning_rate, names)
     fewer = "to fit the time" if here.epochs < LAB_EPOCHS else ""
@@ -91,7 +91,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
             plans.samples_choice("test samples", "not said", here.test_samples, data.test),
             ("epochs", f"{LAB_EPOCHS}", f"{here.epochs}", fewer),
             ("workers", "2, 4 and 8", plans.words(workers), plans.beyond(workers, asked.cores)),
-            ("learning rate", "scaled by the workers, as it seems", words, why),
+            ("learning rate", "apparently scaled by the workers", words, why),
             plans.DECAY,
         ),
     )
@@ -133,7 +133,7 @@ def _against_constant(row: Row) -> Row:
     share, least = final.value / constant.value, smallest_error_change(row.test_samples, seeds)
     learned = "cannot tell from one run" if final.low is None else "cannot tell"
     if abs(share - 1) <= least:
-        learned = "no better than the constant, as far as these test samples show"
+        learned = "not shown to beat the constant"
     elif final.low is not None and not final.low <= constant.value <= final.high:
         learned = "better than the constant" if share < 1 else "worse than the constant"
     constant_mse = constant.value
@@ -156,16 +156,16 @@ def _worker_rows(found: Found) -> list[Row]:
 def _loss_lines(rows: Sequence[Row]) -> list[Row]:
     """Return a line per recipe, each of which begins with the fewest workers."""
     own = having(rows, study="workers")[:1]
-    lines = []
+    drawn = []
     for name in dict.fromkeys(row.recipe for row in rows if row.source == HERE):
         first = [row for row in own if row.recipe != name]
         of_recipe = [*first, *having(rows, source=HERE, recipe=name)]
-        lines += [row.but(source=f"{HERE}, {name}") for row in of_recipe]
+        drawn += [row.but(source=f"{HERE}, {name}") for row in of_recipe]
     constants = {
         row.workers: shared.estimate(row.constant_mse) for row in having(rows, source=HERE)
     }
-    lines += [Row(source="a constant", workers=n, loss=constants[n]) for n in sorted(constants)]
-    return having([*lines, *_by_device(rows)], "loss")
+    drawn += [Row(source="a constant", workers=n, loss=constants[n]) for n in sorted(constants)]
+    return [*drawn, *_by_device(rows)]
 
 
 def _by_device(rows: Sequence[Row]) -> list[Row]:
@@ -177,7 +177,7 @@ _LAB_LINES = [f"{THE_LAB}, {device}" for device in ("GPU", "T4", "DGX")]
 
 WORKERS = Question(
     key="workers",
-    text="What do time and loss become as workers are added?",
+    text="How do job time and loss change as workers are added?",
     title="Job time and loss by workers",
     rows=_worker_rows,
     columns=columns(
@@ -193,35 +193,35 @@ WORKERS = Question(
 The job takes {{ rows | having("job_s", study="workers") | each("{job_s.value:seconds} on \
 {workers:workers}") }}; its loss on the test set ends at \
 {{ scored | each("{loss.value:number} on {workers:workers} ({learned})") }}.
-The lab's jobs take \
-{{ lab | each("{job_s.value:seconds} on {workers} {device}, with a loss of {loss.value:number}") }}.
+The lab's jobs take {{ lab | each("{job_s.value:seconds} on {workers} {device} (loss \
+{loss.value:number})") }}.
 {% for row in scored[:1] if row.least %}
 The best constant prediction gets {{ row.constant_mse | number }}; {{ row.test_samples | whole }} \
-test samples and {{ row.seeds | count("seed") }} resolve changes of the loss by \
+test samples and {{ row.seeds | count("seed") }} only resolve changes of the loss above \
 {{ row.least | percent }}.
 {% endfor %}
 """,
-    why="A loss means little without that of a constant: most of a drive goes straight ahead, so "
-    "that a network which always says so has a small loss, and has learned nothing. More test "
-    "samples and seeds tell smaller differences.",
+    why="A loss means little on its own: most of a drive goes straight ahead, so a network that "
+    "always predicts straight ahead has a small loss and has learned nothing. More test samples "
+    "and seeds resolve smaller differences.",
     study="workers",
     figures=(
-        Lines(
-            name="time-by-workers",
-            title="Job time by workers",
-            caption="From the launch to the end. More workers than cores have no time to show.",
-            rows=lambda rows: having([*having(rows, study="workers"), *_by_device(rows)], "job_s"),
-            columns=columns("source workers job_s"),
-            options={"x": "workers", "y": "job_s", "series": "source", "published": _LAB_LINES},
+        lines(
+            "time-by-workers",
+            "Job time by workers",
+            "From the launch to the end. More workers than cores have no time to show.",
+            "source workers job_s",
+            rows=lambda rows: [*having(rows, study="workers"), *_by_device(rows)],
+            published=_LAB_LINES,
         ),
-        Lines(
-            name="loss-by-workers",
-            title="Loss by workers",
-            caption="At the end of training, on a logarithmic axis.",
+        lines(
+            "loss-by-workers",
+            "Loss by workers",
+            "At the end of training, on a logarithmic axis.",
+            "source workers loss",
             rows=_loss_lines,
-            columns=columns("source workers", _LOSS),
-            options={"x": "workers", "y": "loss", "series": "source", "log": True}
-            | {"published": _LAB_LINES},
+            log=True,
+            published=_LAB_LINES,
         ),
     ),
 )
@@ -275,7 +275,7 @@ def _job_times(row: Row) -> list[float]:
 
 VERDICT = Question(
     key="verdict",
-    text="Does it pay to add workers, and why not?",
+    text="Do more workers pay, and if not, why?",
     title="What adding workers does to a job",
     rows=lambda found: _settings(found, "workers", "recipes"),
     columns=columns(
@@ -314,13 +314,13 @@ An epoch of {{ own[0].samples | whole }} samples at batch {{ own[0].batch }} per
 {{ "The lab's own times: " if rule.study == "lab" }}{{ rule.sentence }}
 {% endfor %}
 {% if others %}
-With one worker's rate, so by fewer steps alone, the loss ends at \
+With the rate of one worker, so with fewer steps and nothing else changed, the loss ends at \
 {{ others | each("{loss.value:number} on {workers:workers}") }}.
 {% endif %}
 """,
     why="More workers share the passes over the data and nothing else: starting, loading and "
-    "testing take as long as before. Each epoch has fewer steps, so that training usually "
-    "converges more slowly per epoch, and a scaled rate makes up for that only in part.",
+    "testing take as long as before. An epoch has fewer steps, so training usually converges more "
+    "slowly per epoch, and a scaled rate makes up for that only in part.",
 )
 
 
@@ -351,14 +351,14 @@ With the steps of 8 workers the loss ends at {{ rows[0].loss.value | number }} a
 {{ rows[0].rate | brief }}, and at {{ rows[-1].loss.value | number }} at 8 times that rate; a \
 constant gets {{ rows[-1].constant_mse | number }}.
 {% else %}
-It was not run: the study of 8 workers' steps has no figures.
+It was not run here: the study of 8 workers' steps has no figures.
 {% endif %}
-The lab's loss goes from 0.019 on 2 GPUs to 0.046 on 4 T4, 0.047 on 4 DGX and 0.8 on 8 DGX; which \
-rate it had is not said.
+The lab's loss goes from 0.019 on 2 GPUs to 0.046 on 4 T4, 0.047 on 4 DGX and 0.8 on 8 DGX; it \
+does not say at which rate.
 """,
-    why="Eight workers make an eighth of the steps at 8 times the rate, from the first step on. A "
-    "step that is too long usually makes the next gradient larger, and the few steps that are "
-    "left do not repair it. A warm-up, or a rate that is not scaled, usually avoids it.",
+    why="Eight workers make an eighth of the steps, at 8 times the rate from the first step on. A "
+    "step that is too long usually makes the next gradient larger, and few steps are left to "
+    "recover. A warm-up, or a rate that is not scaled, usually avoids it.",
 )
 
 _FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -414,8 +414,8 @@ _SAMPLES, _JOB = column("samples", "training samples", whole), column("job_s", "
 
 SIZE = Question(
     key="size",
-    text="From which size of the data set on would more workers pay?",
-    title="From which number of training samples on more workers pay",
+    text="How large must the data set be for more workers to pay?",
+    title="Training samples from which more workers pay",
     rows=_size_rows,
     columns=columns(
         "workers",
@@ -449,28 +449,29 @@ SIZE = Question(
 {{ once }}{{ row.workers | workers }} would not pay at any size: they train \
 {{ (row.samples_per_s / base.samples_per_s) | times }} as fast as {{ base.workers | workers }}.
 {% else %}
-{{ once }}{{ row.workers | workers }} pay from about {{ row.pays_from | whole }} training samples \
-on (this run has {{ base.samples | whole }}); \
-{{ "time decides" if row.pays_from == row.time else "steps per epoch decide" }}.
+{{ once }}{{ row.workers | workers }} save 25 % of the job from {{ row.time | whole }} training \
+samples on, and have 20 steps an epoch from {{ row.enough_steps | whole }}: they pay from \
+{{ row.pays_from | whole }} (this run has {{ base.samples | whole }}).
 {% endif %}
 {% else %}
-Job times cannot tell: that takes two numbers of workers whose times count.
+Job times cannot tell: it takes two numbers of workers whose times count.
 {% endfor %}
 {% if more %}
-A job has a fixed time of {{ timed | each("{fixed_s:seconds} on {workers:workers}") }}; more \
-workers pay when they save 25 % of the job and an epoch still has 20 steps.
+A job has a fixed time of {{ timed | each("{fixed_s:seconds} on {workers:workers}") }}, which more \
+workers do not shorten.
 {% endif %}
 """,
     why="The lab expects more workers to pay on a larger data set. That usually holds: the fixed "
-    "time stays, and the part that workers share grows with the data.",
+    "time stays the same, and the part that workers share grows with the data.",
     figures=(
-        Lines(
-            name="time-by-size",
-            title="Job time by size of the data set",
-            caption=f"From fixed time and speed as measured; not launches. {_ASSUMED}",
+        lines(
+            "time-by-size",
+            "Job time by size of the data set",
+            f"From fixed time and speed as measured; not launches. {_ASSUMED}",
+            *("setting", _SAMPLES, _JOB),
             rows=_computed,
-            columns=columns("setting", _SAMPLES, _JOB),
-            options={"x": "samples", "y": "job_s", "series": "setting", "x_log": True, "log": True},
+            x_log=True,
+            log=True,
         ),
     ),
 )
@@ -492,10 +493,10 @@ def _projected(found: Found) -> list[Row]:
 
 PROJECTION = Question(
     key="projection",
-    text="What would 4 and 8 workers take?",
+    text="How long would 4 and 8 workers take?",
     title="Speed and job time by workers: measured, and projected with 90 % intervals",
     rows=_projected,
-    columns=columns("source workers samples_per_s speedup job_s"),
+    columns=columns("source workers samples_per_s speedup efficiency job_s"),
     notes=(
         "A projected job has the fixed time of the most workers measured, and as many epochs. "
         "Losses are not projected: they depend on the learning rate.",
@@ -503,16 +504,15 @@ PROJECTION = Question(
     say="""
 {% set ahead = rows | having(source="projected") %}
 {% if ahead %}
-{{ "From one run each: " if rows | having(launches=1) }}\
-{{ ahead | each("{workers:workers} would train {speedup:interval_times} as fast as one, and take \
-{job_s:interval_seconds} for the job") }}.
-On a machine with as many cores a job would still wait for its fixed time, however many workers it \
-has.
+{{ "From one run each: t" if rows | having(launches=1) else "T" }}raining would be \
+{{ ahead | each("{speedup:interval_times} as fast on {workers:workers}") }}, and the job would \
+take {{ ahead | each("{job_s:interval_seconds}") }}, on a machine with as many cores.
+However many workers there are, a job still has its fixed time.
 {% else %}
 Not projected: {{ rows[0].why if rows else "no study of workers has times that count" }}.
 {% endif %}
 """,
-    why="A projection keeps what was measured: the fixed time of a job stays, and steps take as "
+    why="A projection keeps what was measured: the fixed time of a job stays, and a step takes as "
     "long as before, with an exchange that grows a little with the workers.",
 )
 
@@ -575,7 +575,7 @@ def _output(found: Found) -> list[Row]:
 
 RANKS = Question(
     key="ranks",
-    text="What loss does every rank see, as its tagged output tells?",
+    text="Which losses do the ranks print in their tagged output?",
     title="Training and validation loss that each rank saw, by epoch",
     rows=_rank_rows,
     columns=columns(
@@ -601,13 +601,15 @@ validation loss is {{ last[:1 if last[0].shared else None] | each("{rank_val_los
 No rank recorded its own loss: no launch ran to its end.
 {% endif %}
 """,
-    why="Tagged output writes the rank before each line; the appendix has such lines of this run.",
+    why="Tagged output puts the rank in front of each line; the appendix shows lines of this run.",
     figures=(
-        Lines(
-            name="loss-by-rank",
-            title="Training loss by rank",
-            caption="Each rank's own loss, over its own samples, on a logarithmic axis.",
-            options={"x": "epoch", "y": "rank_loss", "series": "rank", "x_log": False, "log": True},
+        lines(
+            "loss-by-rank",
+            "Training loss by rank",
+            "Each rank's own loss, over its own samples, on a logarithmic axis.",
+            "rank epoch rank_loss",
+            x_log=False,
+            log=True,
         ),
     ),
 )
@@ -626,16 +628,16 @@ _CORRECTIONS = (
     (
         "Averaging: the weights of all workers are averaged once an epoch.",
         "Gradients are averaged, in every step, before the update: all workers always have the "
-        "same weights, and averaging these would change nothing.",
+        "same weights, and averaging those would change nothing.",
         "Measured here. {{ exchanged }}",
     ),
     (
-        "Accuracy: it is given beside the loss.",
+        "Accuracy is given next to the loss.",
         "Accuracy counts exact hits among classes and means nothing for a steering angle. A "
-        "regression is judged by its error, beside that of the best constant.",
+        "regression is judged by its error, compared with that of the best constant.",
         """Mean squared errors here:
-{{ scored | each("{loss.value:number} on {workers:workers}") }}, beside
-{{ scored[:1] | each("{constant_mse:number}") }} of the best constant.""",
+{{ scored | each("{loss.value:number} on {workers:workers}") }}; the best constant gets
+{{ scored[:1] | each("{constant_mse:number}") }}.""",
     ),
 )
 
@@ -662,11 +664,11 @@ LAB = Lab(
     plan=plan,
     corrections=corrections,
     introduction="A network learns to steer a car from the images of its camera. The lab trains it "
-    "for 10 epochs with a batch of 32 on 2, 4 and 8 GPUs, of two kinds, and finds that the job "
-    "does not get shorter while the loss grows. It asks for time and loss by workers, for what "
-    "every rank sees, and for projections; its verdict is that the data set is too small. This "
-    "report repeats it on the machine at hand and looks for the reasons: fixed cost, steps per "
-    "epoch, the scaled learning rate, and the size from which more workers would pay.",
+    "for 10 epochs with a batch of 32 on 2, 4 and 8 GPUs of two kinds, and finds that the job does "
+    "not get shorter while the loss grows. It asks for time and loss by workers, for what every "
+    "rank sees, and for projections; its verdict is that the data set is too small. This report "
+    "repeats it on the machine at hand and looks for the reasons: fixed cost, steps per epoch, the "
+    "scaled learning rate, and how large the data set would have to be.",
     lab_found={
         "projection": "Projections are one of its aims; it gives none.",
         "averaging": "Weights are averaged once an epoch, which the appendix corrects.",
@@ -682,11 +684,11 @@ LAB = Lab(
     ),
     conclusion="""
 {{ answers["verdict"].sentences[0] }}
-The lab's verdict stands by its own times: 8 GPUs took 8.5 minutes where 2 took 8, so that nothing \
-of the job was shared. Its losses grow from 0.019 to 0.8, in one run each and without that of a \
-constant beside them; the jump on 8 GPUs fits a rate that was scaled by 8 and few steps per epoch.
-A larger data set would change the verdict on time, not on the loss: that needs enough steps, and \
-a rate that fits the global batch.
+The lab's own times support its verdict: 8 GPUs took 8.5 minutes where 2 took 8, so nothing of the \
+job was shared. Its losses grow from 0.019 to 0.8, in one run each and without the loss of a \
+constant to compare with; the jump on 8 GPUs fits a rate scaled by 8 and few steps per epoch.
+A larger data set would change the verdict on time. For the loss it takes enough steps, and a rate \
+that fits the global batch.
 """,
     references=(
         "M. Bojarski et al.: End to end learning for self-driving cars, 2016 (PilotNet).",

@@ -15,7 +15,7 @@ from farandole.labs import rows as shared
 from farandole.labs.data import describe_faces
 from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
 from farandole.labs.plan import Training, Workload, launch_s, steps_s
-from farandole.labs.questions import Bars, Boxes, Lines, Question, compare_recipes, correct
+from farandole.labs.questions import Chart, Question, bars, boxes, compare_recipes, correct, lines
 from farandole.labs.rows import HERE, Row, column, columns, having, measure, table_rows, text
 from farandole.model.curves import Law, Scaling, fit_law
 from farandole.model.statistics import Estimate, scaled, speed_relation
@@ -201,7 +201,7 @@ def _choices(
     splits = [count for count in sorted({1, 2, 4, asked.cores}) if asked.cores % count == 0]
     full, fit = here.pixels == LAB_PIXELS, "to fit the time"
     smaller = f"{fit}; InceptionV3 takes no less than 75, and VGG16's dense layers shrink with it"
-    lines = f"""
+    said = f"""
 software | TensorFlow on Horovod, over MPI (MVAPICH2) and NCCL \
 | Keras on PyTorch and Farandole, over shared memory
 device | CPU nodes of 28 cores; GPUs | {cores} of one host
@@ -223,7 +223,7 @@ accuracy | not measured | a small network on nine groups of age: {whole(data.tra
 recipe {", ".join(recipes)} \
 | {plans.beyond(workers, asked.cores) or "the three networks would need hours to learn"}
 """
-    rows = [[cell.strip() for cell in line.split("|")] for line in lines.strip().splitlines()]
+    rows = [[cell.strip() for cell in line.split("|")] for line in said.strip().splitlines()]
     return plans.choices(*rows)
 
 
@@ -291,9 +291,8 @@ def projected(found: Found, here: Sequence[Row]) -> list[Row]:
         # One host of as many cores: no other link than the measured one is needed.
         asked = {"workers": beyond, "per_host": NODES[-1], "only": only}
         made = shared.project_rows(study, info, **asked) if beyond else []
-        for row in having(made, kind="projected"):
-            row.efficiency = scaled(row.speedup, 1 / row.workers)
-            rows.append(row.but(source=PROJECTED, model=title, count=row.workers))
+        ahead = having(made, kind="projected")
+        rows += [row.but(source=PROJECTED, model=title, count=row.workers) for row in ahead]
     return rows
 
 
@@ -369,21 +368,22 @@ def layers(found: Found) -> list[Row]:
     names = [f"{name} {versions[name]}" for name in ("keras", "torch") if versions.get(name)]
     farandole = f"Farandole {versions.get('farandole') or ''}".strip()
     filled = LAYERS.format(framework=" on ".join(names) or "Keras on torch", farandole=farandole)
-    lines = [line.split(" | ") for line in filled.strip().splitlines()]
+    parts = [line.split(" | ") for line in filled.strip().splitlines()]
     on_gpus = {"kernels": "cuDNN", "collectives": "NCCL", "links": f"{len(gpus)} GPUs of one host"}
     own = on_gpus if gpus else {}
-    rows = table_rows("layer does cpu gpu lab here", *lines)
+    rows = table_rows("layer does cpu gpu lab here", *parts)
     return [row.but(here=own.get(row.layer, row.here) if machine else "") for row in rows]
 
 
-_BOXES = (text("layer", "layer"), text("cpu", "on CPUs"), text("gpu", "on GPUs"))
-_HAD = text("lab", "the lab had")
 TECHNOLOGIES = Question(
     key="technologies",
     text="Which technologies carry multi-node training on CPUs and GPUs, and how do they fit?",
     title="From the framework down to the links",
     rows=layers,
-    columns=(_BOXES[0], text("does", "what it does"), *_BOXES[1:], _HAD, text("here", "here")),
+    columns=(
+        *(text("layer", "layer"), text("does", "what it does"), text("cpu", "on CPUs")),
+        *(text("gpu", "on GPUs"), text("lab", "the lab had"), text("here", "here")),
+    ),
     say="""
 The framework computes gradients, Horovod's API hands them to an engine that packs them into \
 buckets, a collective library averages them over all workers, and links carry the bytes.
@@ -392,12 +392,12 @@ A parallel file system feeds all nodes; where it is slow, they wait for input, w
 bad scaling.
 """,
     figures=(
-        Boxes(
-            name="technologies-stack",
-            title="The stack that a gradient passes",
-            caption="From the framework down to the links; a launcher starts it, storage feeds it.",
+        boxes(
+            "technologies-stack",
+            "The stack that a gradient passes",
+            "From the framework down to the links; a launcher starts it, storage feeds it.",
+            "layer cpu gpu lab",
             rows=list,
-            columns=(*_BOXES, _HAD),
         ),
     ),
     notes=("See docs/explanation/technologies.md; `farandole env` says which a machine has.",),
@@ -424,7 +424,7 @@ def splits(found: Found) -> list[Row]:
 
 SPLITS = Question(
     key="split",
-    text="How are a node's cores best shared out between processes and threads?",
+    text="How should a node's cores be split between processes and threads?",
     title="Processes x threads at one global batch",
     rows=splits,
     columns=(
@@ -441,17 +441,16 @@ Highest throughput here, all at one global batch: \
 {{ ranked | each("{model} with {fast.split} ({gain:times} that of {slow.split})") }}.
 {{ verdict }}
 """,
-    why="Threads usually wait for each other after every layer; processes do not, but cost memory "
-    "and an exchange of gradients.",
+    why="Threads usually wait for each other after every layer. Processes do not, but they cost "
+    "memory and an exchange of gradients.",
     study=BATCH,
     figures=(
-        Bars(
-            name="split-throughput",
-            title="Images per second by processes x threads",
-            caption="All cores of this machine at one global batch.",
+        bars(
+            "split-throughput",
+            "Images per second by processes x threads",
+            "All cores of this machine at one global batch.",
+            *(text("split", "processes x threads"), "model images_per_s"),
             rows=_here,
-            columns=(MODEL, text("split", "processes x threads"), IMAGES),
-            options={"x": "model", "y": "images_per_s", "series": "split"},
         ),
     ),
     notes=("The lab publishes its best split, and one more for ResNet50.",),
@@ -489,48 +488,48 @@ BATCHES = Question(
 Throughput on all cores by batch: \
 {{ ranked | each("{model} {gain:times} (batch {fast.batch} over {slow.batch})") }}.
 {{ verdict }}
-On the lab's CPU nodes it rose until a batch of about 8 and then stayed flat. One GPU at 128 \
-reached {{ rows | having(source="lab, GPU") | each("{throughput.value} ({model})") }} images/s, \
-InceptionV3 slightly more at 64.
+On the lab's CPU nodes throughput rose until a batch of about 8 and then stayed flat. One GPU at \
+batch 128 reached {{ rows | having(source="lab, GPU") | each("{throughput.value} ({model})") }} \
+images/s, InceptionV3 slightly more at 64.
 """,
-    why="A larger batch usually spreads over more images what a step costs whatever its batch: "
-    "calling every layer, reading and updating all weights.",
+    why="A larger batch usually spreads the fixed cost of a step over more images: calling every "
+    "layer, reading and updating all weights.",
     study=BATCH,
     figures=(
-        Lines(
-            name="batch-throughput",
-            title="Images per second by batch",
-            caption="One process with all cores. Bars are 95 % intervals.",
+        lines(
+            "batch-throughput",
+            "Images per second by batch",
+            "One process with all cores. Bars are 95 % intervals.",
+            "model batch images_per_s",
             rows=_here,
-            columns=(MODEL, BATCH_SIZE, IMAGES),
-            options={"x": "batch", "y": "images_per_s", "series": "model", "x_log": True},
+            x_log=True,
         ),
     ),
 )
 
 
-def _by_count(name: str, title: str, y: Column, *sources: str, axis: str = _COUNT) -> Lines:
+def _by_count(name: str, title: str, y: Column, *sources: str, axis: str = _COUNT) -> Chart:
     """Draw a figure by workers or nodes, a line per network and source."""
 
     def series(row: Row) -> str:
         return f"{row.model}, {row.source}" if len(sources) > 1 else str(row.model)
 
     lab = [Row(model=model, source=one) for one in sources for model in TITLES if one != HERE]
-    # Both axes alike, so that what is proportional is a straight line.
-    look = {"log": len(sources) > 1 or HERE not in sources, "ideal": y is SPEEDUP}
-    return Lines(
-        name=name,
-        title=title,
-        caption="Bars are 95 % intervals. Hollow marks: the lab's, one run each, and projections, "
-        "with 90 % intervals.",
-        rows=lambda rows: [row for row in rows if row.source in sources and y.cell(row)],
-        columns=(text("series", "network", series), column("count", axis, whole), y),
-        options={"x": "count", "y": y.key, "series": "series", **look}
-        | {"published": {series(row) for row in lab}},
+    return lines(
+        name,
+        title,
+        "Bars are 95 % intervals. Hollow marks: the lab's, one run each, and projections, with 90 "
+        "% intervals.",
+        *(text("series", "network", series), column("count", axis, whole), y),
+        rows=lambda rows: [row for row in rows if row.source in sources],
+        # Both axes alike, so that what is proportional is a straight line.
+        log=len(sources) > 1 or HERE not in sources,
+        ideal=y is SPEEDUP,
+        published={series(row) for row in lab},
     )
 
 
-def _scaling(key: Scaling, ask: str, fixed: str, more: str = "", *lines: Lines) -> Question:
+def _scaling(key: Scaling, ask: str, fixed: str, more: str = "", *charts: Chart) -> Question:
     """Ask how the networks scale with a fixed batch per worker, or a fixed global batch."""
     return Question(
         key=key,
@@ -561,7 +560,7 @@ def _scaling(key: Scaling, ask: str, fixed: str, more: str = "", *lines: Lines) 
                 axis="workers",
             ),
             _by_count(f"{key}-speedup", f"Speedup with {fixed}", SPEEDUP, HERE, CPU),
-            *lines,
+            *charts,
         ),
     )
 
@@ -599,7 +598,7 @@ def demands(rows: Iterable[Row]) -> list[Row]:
 
 STRONG = _scaling(
     "strong",
-    "How do they scale when the global batch is shared out?",
+    "How do they scale when all workers share one global batch?",
     "a fixed global batch",
     """
 The lab chose 128 because 8 nodes of 4 processes still get whole batches: 32, 16, 8 and 4 per \
@@ -610,24 +609,23 @@ It explains that by ResNet50's depth, which the counts do not support: Inception
 with weights ({{ inception.layers }} against {{ resnet.layers }}) and nearly the same gradients \
 ({{ inception.gradients | size }} against {{ resnet.gradients | size }}). But at the speed of one \
 GPU, {{ resnet.share }} images take ResNet50 {{ resnet.compute_s | seconds }} and InceptionV3 \
-{{ inception.compute_s | seconds }}: whatever else a step costs weighs more in the shorter one.
+{{ inception.compute_s | seconds }}: any other cost of a step weighs more in the shorter one.
 """,
-    Bars(
-        name="strong-gpus",
-        title="What strong scaling asks of the lab's 8 GPUs",
-        caption="What each GPU has to exchange per second so that an all-reduce hides behind its "
+    bars(
+        "strong-gpus",
+        "What strong scaling asks of the lab's 8 GPUs",
+        "What each GPU has to exchange per second so that an all-reduce hides behind its "
         "computing: 2 x 7/8 x gradients over the time of 16 images. VGG16's 138,357,544 parameters "
         "are 553 MB in units of 1000, the lab's 528 MB in units of 1024.",
+        *(MODEL, column("parameters", "parameters", whole), column("layers", "layers", whole)),
+        column("tensors", "gradient tensors", whole),
+        column("gradient_bytes", "gradients", size, "gradients"),
+        column("multiply_adds", "multiply-adds per image", whole),
+        column("compute_s", "computing 16 images", seconds),
+        column("bytes_per_s", "exchange per second", size),
         rows=demands,
-        columns=(
-            *(MODEL, column("parameters", "parameters", whole), column("layers", "layers", whole)),
-            column("tensors", "gradient tensors", whole),
-            column("gradient_bytes", "gradients", size, "gradients"),
-            column("multiply_adds", "multiply-adds per image", whole),
-            column("compute_s", "computing 16 images", seconds),
-            column("bytes_per_s", "exchange per second", size),
-        ),
-        options={"x": "model", "y": "bytes_per_s"},
+        x="model",
+        series=None,
     ),
 )
 
@@ -708,8 +706,14 @@ def _why_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
     return {
         "ours": having(rows, "main"),
         "laws": [having(rows, "strong", "weak", source=source) for source in (HERE, CPU)],
+        "unfit": any(not 0 <= share <= 1 for row in rows for share in _serial_shares(row)),
         "verdict": verdicts(both, f"that {slower}", f"whether {slower}"),
     }
+
+
+def _serial_shares(row: Row) -> list[float]:
+    shares = (row.amdahl.serial_fraction, row.gustafson.serial_fraction)
+    return [share.value for share in shares if share]
 
 
 WHY = Question(
@@ -731,7 +735,7 @@ WHY = Question(
     ),
     facts=_why_facts,
     say="""
-On {{ ours[0].count if ours else "several" }} workers a shared step takes \
+With one global batch on {{ ours[0].count if ours else "several" }} workers, a step takes \
 {{ ours | each("{strong_lost_s:seconds} ({model})") }} longer than its share of one worker's step\
 {% for main, own in ours | groupby("main") %}; {{ main }} is \
 {{ own | each("{main_share:percent} ({model})") }} of it{% endfor %}, waiting and exchange \
@@ -743,20 +747,22 @@ Serial shares {{ "here" if own[0].source == "here" else "on the lab's 8 CPU node
 strong scaling, {{ own | each("{gustafson.serial_fraction.value:percent}") }} by Gustafson's law, \
 from weak.
 {% endfor %}
+{{ "A share outside of 0 to 100 % means that the law does not fit these runs." if unfit }}
 A step of the lab loses {{ laws[1] | each("{weak_lost_s:seconds}") }} in weak scaling and \
 {{ laws[1] | each("{strong_lost_s:seconds}") }} in strong. The gradients are the same, \
 so their exchange takes no more than the smaller of the two.
 """,
-    why="In weak scaling one worker's step has its fixed cost, too, and only waiting, exchange and "
-    "slower computing are added. Sharing a batch shortens computing, but not the fixed cost, the "
-    "update and the exchange: Amdahl's serial part. Losses that grow with the batch are usually "
-    "waits for nodes or input.",
+    why="In weak scaling one worker's step has the fixed cost as well, and only waiting, exchange "
+    "and slower computing are added. Sharing a batch shortens computing, but not the fixed cost, "
+    "the update and the exchange: Amdahl's serial part. Losses that grow with the batch are "
+    "usually waits for nodes or for input.",
     study=SCALING,
     figures=(
-        Bars(
-            name="why-efficiency",
-            title="Efficiency of weak and strong scaling",
-            caption="Speedup over workers (here) or nodes (lab), at the most that were measured.",
+        bars(
+            "why-efficiency",
+            "Efficiency of weak and strong scaling",
+            "Speedup over workers (here) or nodes (lab), at the most that were measured.",
+            *(text("scaling", "scaling"), text("setting", "network"), "efficiency"),
             rows=lambda rows: [
                 Row(setting=f"{row.model}, {row.source}, {plural(row.count, noun)}").but(
                     scaling=kind, efficiency=scaled(speedup, 1 / row.count)
@@ -766,17 +772,18 @@ so their exchange takes no more than the smaller of the two.
                 for kind, speedup in (("weak", row.weak), ("strong", row.strong))
                 if speedup
             ],
-            columns=columns(text("setting", "network"), text("scaling", "scaling"), "efficiency"),
-            options={"x": "setting", "y": "efficiency", "series": "scaling"},
         ),
-        Bars(
-            name="why-parts",
-            title="What a shared step loses, by part",
-            caption="Each part of a step on all workers, less its share of one worker's step. "
-            "Fixed: by a line through the computing times of two batches.",
+        bars(
+            "why-parts",
+            "What a shared step loses, by part",
+            "Each part of a step on all workers, less its share of one worker's step. Fixed: by a "
+            "line through the computing times of two batches.",
+            *(MODEL, *(column(key, title, seconds) for key, title in PARTS.items())),
             rows=lambda rows: [row.but(**row.parts) for row in rows if row.parts],
-            columns=(MODEL, *(column(key, title, seconds) for key, title in PARTS.items())),
-            options={"x": "model", "y": tuple(PARTS), "y_title": "lost per step"},
+            x="model",
+            y=tuple(PARTS),
+            y_title="lost per step",
+            series=None,
         ),
     ),
     notes=(
@@ -823,28 +830,27 @@ One GPU is as fast as {{ (gpu.inceptionv3 / cpu.inceptionv3) | number }} CPU nod
     why="A GPU usually runs a few large layers more efficiently than many small ones. VGG16 has 16 "
     "layers of a billion multiply-adds per image on average, InceptionV3 95 of 30 million.",
     figures=(
-        Bars(
-            name="order-relative",
-            title="Speed of the networks over ResNet50's",
-            caption="Images per second over those of ResNet50 in the same setting.",
+        bars(
+            "order-relative",
+            "Speed of the networks over ResNet50's",
+            "Images per second over those of ResNet50 in the same setting.",
+            *(MODEL, "setting", column("ratio", "over ResNet50", times)),
             rows=lambda rows: [
                 Row(setting=row.setting, model=title, ratio=row.speeds[title] / row.resnet50)
                 for row in rows
                 for title in TITLES
                 if row.resnet50 and title in row.speeds
             ],
-            columns=(SETTING, MODEL, column("ratio", "over ResNet50", times)),
-            options={"x": "setting", "y": "ratio", "series": "model"},
         ),
     ),
 )
 ACCURACY = compare_recipes(
     "accuracy",
-    "What do more workers do to the accuracy of ages?",
-    more="""
+    "How does the accuracy of ages change with more workers?",
+    say="""
 The lab measures throughput only.
-This is a small network of four convolutions, since the lab's three \
-would need hours on a few cores; guessing one of 9 groups gives 0.1111.
+Here a small network of four convolutions is trained, because the lab's three would need hours on \
+a few cores; guessing one of 9 groups gives 0.1111.
 """,
 )
 QUESTIONS = (TECHNOLOGIES, SPLITS, BATCHES, WEAK, STRONG, WHY, ORDER, ACCURACY)
@@ -854,11 +860,11 @@ QUESTIONS = (TECHNOLOGIES, SPLITS, BATCHES, WEAK, STRONG, WHY, ORDER, ACCURACY)
 
 _CORRECTIONS = (
     (
-        """Weak scaling on 8 GPUs: speedups of \
+        """Weak scaling on 8 GPUs reached speedups of \
 {{ wrong | map(attribute="claimed") | list | listed }}.""",
-        "Two of them are more than linear. By its own figures for one GPU only VGG16's is, which "
-        "averaging gradients cannot cause: most likely something held the single GPU back. Do not "
-        "quote it.",
+        "Two of them are more than linear. By the lab's own figures for one GPU only VGG16's is, "
+        "and averaging gradients cannot cause that: most likely something held the single GPU "
+        "back. Do not quote it.",
         """
 {{ wrong | map(attribute="sentence") | join(" ") }} An image takes VGG16 \
 {{ (cpu.resnet50 / cpu.vgg16) | times }} as long as ResNet50 on a CPU node, but \
@@ -867,30 +873,30 @@ baseline: {{ ours | each("{weak.value:times} ({model}, {count} workers)") }}.
 """,
     ),
     (
-        "Order of the networks: VGG16 is last on CPUs and first on GPUs.",
+        "VGG16 is last on CPUs and first on GPUs.",
         "It is first on 8 GPUs only, by the figure above linear. On one GPU ResNet50 leads by "
-        "{{ (gpu.resnet50 / gpu.vgg16 - 1) | percent }}, about what its single runs differ by.",
+        "{{ (gpu.resnet50 / gpu.vgg16 - 1) | percent }}, about as much as single runs differ.",
         """It measured 4 x 7 at a global batch of 128 twice: \
 {{ twice | each("{once} and {again} images/s ({model})") }}.""",
     ),
     (
-        "Split of a node: 4 processes x 7 threads are best.",
+        "4 processes x 7 threads are the best split of a node.",
         "Its ResNet50 is faster at 2 x 14; single runs cannot tell which is best.",
         """{{ resnet | each("{throughput.value} images/s at {split}") }}: closer than VGG16's two \
 runs of one setting.""",
     ),
     (
-        "Strong and weak scaling: strong falls off, weak does not.",
-        "On its CPU nodes ResNet50's strong speedup is the higher one. Single runs show a fall for "
-        "VGG16 alone.",
+        "Strong scaling falls off, weak scaling does not.",
+        "On the lab's CPU nodes ResNet50's strong speedup is the higher one. Only for VGG16 do "
+        "these single runs show a fall.",
         """Weak and strong speedups: \
 {{ theirs | each("{weak.value:times} and {strong.value:times} ({model})") }} on 8 nodes; here \
 {{ ours | each("{weak.value:times} and {strong.value:times} ({model})") }}.""",
     ),
     (
-        "Strong scaling on GPUs: ResNet50 flattens because it is deeper.",
+        "ResNet50 flattens in strong scaling on GPUs because it is deeper.",
         "Depth does not set it apart: InceptionV3 has more layers and scales best. ResNet50's step "
-        "is shorter for as many gradients; which cost flattens it, the lab cannot tell.",
+        "is shorter for about the same gradients; the lab cannot tell which cost flattens it.",
         """
 {{ networks | each("{model}: {layers} layers, {tensors} tensors, {gradients:size} of gradients, \
 {multiply_adds:whole} multiply-adds, {compute_s:seconds} for {share} images") }}. Largest part of \
@@ -925,8 +931,6 @@ LAB = Lab(
     questions=QUESTIONS,
     published=("faces_weak", "faces_strong", "faces_split", "faces_batch"),
     leading=("weak", "strong", "why"),
-    # Its own figures have these curves, by nodes; here they would be by processes.
-    beside={"faces_weak": ()},
     efforts=len(EFFORTS) - 2,
     data=describe_faces,
     pilot=pilot,
@@ -944,10 +948,10 @@ LAB = Lab(
     },
     original_data={"source": "IMDB-WIKI: 460 K faces from IMDB, 62 K from Wikipedia"},
     conclusion="""
-The lab's conclusions hold with limits. Weak scaling stays close to linear on its CPU nodes, as \
+The lab's conclusions hold, within limits. Weak scaling stays close to linear on its CPU nodes, as \
 Gustafson's law describes; a GPU speedup above linear points to a slow baseline. Strong scaling \
-loses efficiency, as Amdahl's law says, because a smaller batch does not shrink what a step costs \
-whatever its batch. So keep the batch per worker where throughput is flat: from about 8 on its CPUs.
+loses efficiency, as Amdahl's law says, because a smaller batch does not shrink the fixed cost of \
+a step. So keep the batch per worker where throughput is flat: from about 8 on the lab's CPUs.
 {{ "One run per setting proves none of this here; a larger --budget may." if found.asked.size ==
    "quick" }}
 """,

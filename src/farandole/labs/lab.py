@@ -276,9 +276,6 @@ class Lab:
     check_weights: Callable[[str], None] | None = None
     """Refuses what --weights names where the lab's base network cannot begin with it; None: it has
     no such network."""
-    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """By name of a published file: the studies that its curves are drawn beside, as in LabReport;
-    none: its curves are in the lab's own figures."""
     introduction: str = ""
     """What the lab is about and why, in about 80 words."""
     lab_found: Mapping[str, str] = field(default_factory=dict)

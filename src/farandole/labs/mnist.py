@@ -12,7 +12,7 @@ from farandole.labs import rows as shared
 from farandole.labs.data import describe_mnist
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Rate
 from farandole.labs.plan import Training, Workload
-from farandole.labs.questions import Bars, Lines, Question, compare_recipes, correct, rank_rows
+from farandole.labs.questions import Question, bars, compare_recipes, correct, lines, rank_rows
 from farandole.labs.rows import HERE, Row, column, columns, four, having, measure, text
 from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import training_steps
@@ -94,7 +94,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     title = "Utilisation and throughput of one worker with all cores, by batch"
     seconds = here.repeats * sweep_s
     sweep = WORK.speed_study(asked, "batch", title, options=options, seconds=seconds)
-    one_host = "a lab runs on one host; two_nodes works out what a second one changes"
+    one_host = "a lab runs on one host; question 6 works out what a second one changes"
     keeps = "to show what keeps accuracy" if len(names) > 1 else ""
     taken = ", ".join(RATES.get(name, name) for name in names)
     counts = "1, 2 and 4; 2, 6 and 8 on two nodes"
@@ -117,8 +117,6 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
 
 
 # The questions.
-
-_BESIDE_LAB = {"series": "source", "published": (THE_LAB,)}
 
 
 def _batch_rows(found: Found) -> list[Row]:
@@ -150,24 +148,24 @@ UTILISATION = Question(
 One worker kept its cores busy {{ here | having("utilisation") | each("{utilisation:percent} at \
 batch {batch:whole}") }}; the lab's GPU was busy {{ lab | each("{utilisation:percent} at batch \
 {batch:whole}") }}.
-{{ best | join("\n") or "Finding the fastest batch takes repeats: each was launched once here." }}
+{{ best | join("\n") or "Each batch was launched once here: finding the fastest takes repeats." }}
 """,
     why="A larger batch usually spreads the fixed cost of a step (Python, starting kernels, the "
     "update of all weights) over more samples. The faster the device, the larger that part: a GPU "
-    "that idles at batch 128 asks for a larger one, a CPU core is busy anyway.",
+    "that idles at batch 128 needs a larger one, a CPU core is busy anyway.",
     study="batch",
     figures=(
-        Lines(
-            name="utilisation-by-batch",
-            title="Utilisation by batch",
-            caption="Share of its cores (here) or of its GPU (the lab) that one worker keeps busy.",
-            options={"x": "batch", "y": "utilisation", **_BESIDE_LAB},
+        lines(
+            "utilisation-by-batch",
+            "Utilisation by batch",
+            "Share of its cores (here) or of its GPU (the lab) that one worker keeps busy.",
+            "source batch utilisation",
         ),
-        Lines(
-            name="throughput-by-batch",
-            title="Throughput by batch",
-            caption="Samples per second of one worker with all cores.",
-            options={"x": "batch", "y": "samples_per_s"},
+        lines(
+            "throughput-by-batch",
+            "Throughput by batch",
+            "Samples per second of one worker with all cores.",
+            "batch samples_per_s",
         ),
     ),
 )
@@ -215,8 +213,8 @@ worker, {LAB_FEWER} epochs {training_steps(LAB_FEWER, LAB_SAMPLES, WORK.batch):,
 Counted here: {{ here | having("counted", study="workers") | each("{counted:whole} on \
 {workers:workers}") }}.
 """,
-    why="A script that counts steps and not epochs must divide them by the workers: otherwise "
-    "twice the workers see the data twice as often, and nothing gets faster.",
+    why="A script that counts steps instead of epochs must divide them by the workers. Otherwise "
+    "twice the workers go through the data twice as often, and nothing gets faster.",
 )
 
 
@@ -257,26 +255,25 @@ each("{job_speedup:times} as fast on {workers} GPUs ({efficiency.value:percent})
 in brackets, the efficiency.
 """,
     why="Training usually scales better than the job: starting, loading and testing take as long "
-    "on any number of workers, and count in a job's time.",
+    "on any number of workers and are part of the job's time.",
     study="workers",
     figures=(
-        Lines(
-            name="speedup-by-workers",
-            title="Speedup by workers",
-            caption="Samples per second over those of one worker (here), and one worker's job time "
-            "over this one's (the lab, one node). More workers than cores have no speed to show.",
-            rows=lambda rows: having(rows, "compared"),
-            columns=columns("source workers", measure("speedup", "speedup", times, "compared")),
-            options={"x": "workers", "y": "speedup", "ideal": True, **_BESIDE_LAB},
+        lines(
+            "speedup-by-workers",
+            "Speedup by workers",
+            "Samples per second over those of one worker (here), and one worker's job time over "
+            "this one's (the lab, one node). More workers than cores have no speed to show.",
+            *("source workers", measure("speedup", "speedup", times, "compared")),
+            ideal=True,
         ),
-        Lines(
-            name="accuracy-by-workers",
-            title="Accuracy by workers",
-            caption="At the end of training; over several seeds with 95 % intervals. The lab's are "
-            "after 40 epochs on one node.",
-            rows=lambda rows: [row for row in having(rows, "final") if row.hosts in (None, 1)],
-            columns=columns("source workers accuracy"),
-            options={"x": "workers", "y": "accuracy", "zero": False, **_BESIDE_LAB},
+        lines(
+            "accuracy-by-workers",
+            "Accuracy by workers",
+            "At the end of training; over several seeds with 95 % intervals. The lab's are after "
+            "40 epochs on one node.",
+            "source workers accuracy",
+            rows=lambda rows: [row for row in rows if row.hosts in (None, 1)],
+            zero=False,
         ),
     ),
 )
@@ -320,7 +317,7 @@ EPOCHS = Question(
     ),
     notes=(
         "The lab's 21 epochs are another run; here both accuracies are of one run. Its test set is "
-        f"taken for MNIST's {LAB_TEST_SAMPLES:,} samples.",
+        f"assumed to be MNIST's {LAB_TEST_SAMPLES:,} samples.",
     ),
     facts=lambda found, rows: {
         "large": [row for row in having(rows, loss=None) if abs(row.change) > row.resolvable],
@@ -328,8 +325,8 @@ EPOCHS = Question(
     say="""
 {% set given, first = lab | having(loss=none), lab | having("loss") | first %}
 The lab's accuracy is lower after 40 epochs than after 21 on {{ given | each("{workers}") }} GPUs, \
-by {{ given | each("{drop:in_points}") }} points. Only on {{ large | each("{workers}") }} GPUs \
-is that more than 10,000 test samples can resolve, and one run each still ranks nothing.
+by {{ given | each("{drop:in_points}") }} points. Only on {{ large | each("{workers}") }} GPUs do \
+10,000 test samples resolve the difference, and single runs still rank nothing.
 Here accuracy goes \
 {{ here | each("from {early:four} after {fewer} epochs to {final.value:four} after {epochs} \
 on {workers:workers}") }}, with a test loss of {{ here | each("{loss.value:number}") }}.
@@ -370,17 +367,16 @@ BOTTLENECKS = Question(
 {{ step }}
 """,
     why="Workers depend on each other: a step ends when the slowest has computed its gradients, so "
-    "that the others wait for it. Memory that is fuller on one worker usually means that it "
-    "does more than the others: it loads data, tests or saves for all.",
+    "the others wait for it. More memory in use on one worker usually means that it does more than "
+    "the others: it loads data, tests or saves for all.",
     study="workers",
     figures=(
-        Bars(
-            name="utilisation-by-rank",
-            title="Utilisation by worker",
-            caption="Share of its cores that each worker kept busy; unequal bars are an imbalance.",
-            rows=lambda rows: rows,
-            columns=columns("setting rank cpu"),
-            options={"x": "setting", "y": "cpu", "series": "rank"},
+        bars(
+            "utilisation-by-rank",
+            "Utilisation by worker",
+            "Share of its cores that each worker kept busy; unequal bars are an imbalance.",
+            "rank setting cpu",
+            rows=list,
         ),
     ),
 )
@@ -441,7 +437,7 @@ size() ({{ one.rate | brief }} to {{ two.rate | brief }}), and halves the steps 
 worker stays 128: it is not split.
 The lab's run on two nodes says 2 GPUs and {{ named | whole }} steps, where 2 GPUs take \
 {{ rows[3].steps | whole }}: it very likely had {{ gpus }}.
-A lab runs on one host, so the times of two nodes are the original's (#SBATCH -N 2, with -np for \
+A lab runs on one host, so the times on two nodes are the original's (#SBATCH -N 2, with -np for \
 the workers). To measure your own: farandole study -np 4,2x4 -H HOST1:4,HOST2:4 -- examples/mnist.py
 """,
 )
@@ -449,9 +445,10 @@ the workers). To measure your own: farandole study -np 4,2x4 -H HOST1:4,HOST2:4 
 KEEPING = compare_recipes(
     "keeping_accuracy",
     "How is accuracy kept as the global batch grows?",
-    more="""
-The lab reasons that a large batch is less stochastic, and raises the rate: 0.001 x size(), here \
-the recipe linear. That is the usual account: fewer steps with less noise may each be larger.
+    say="""
+The lab reasons that a large batch is less stochastic, and raises the rate to 0.001 x size(), \
+which is the recipe linear here. That is the usual account: fewer steps with less noise may be \
+larger.
 """,
 )
 
@@ -504,11 +501,12 @@ No launch here ran to its end, so there is no accuracy to compare.
     why="To tell a difference of 0.2 points from none takes MNIST's 10,000 test samples and "
     "several seeds of each number of workers.",
     figures=(
-        Lines(
-            name="best-by-workers",
-            title="Best accuracy by workers",
-            caption="Here with the best recipe of each count; the lab's are on two nodes.",
-            options={"x": "workers", "y": "accuracy", "zero": False, **_BESIDE_LAB},
+        lines(
+            "best-by-workers",
+            "Best accuracy by workers",
+            "Here with the best recipe of each count; the lab's are on two nodes.",
+            "source workers accuracy",
+            zero=False,
         ),
     ),
 )
@@ -543,7 +541,7 @@ without incomplete batches; no other number of workers up to 16 gives that. 2 GP
 {{ (alone / 2) | whole }} steps, and 152 s would be 3.00x the speed of one.""",
     ),
     (
-        "Test loss: 15.59 stands beside an accuracy of 0.9854.",
+        "Test loss: 15.59 is given with an accuracy of 0.9854.",
         "A mean cross-entropy cannot be that large: it is very likely a sum, over batches of the "
         "test set.",
         """With 0.9854 right the mean is at most {{ bound | number }}: 2.30 for a right answer among
@@ -552,7 +550,7 @@ ten classes and 16.1 for a wrong one, where Keras clips. Here the test loss is
     ),
     (
         "Accuracy of 40 epochs on one GPU: 0.9854 in one place, 0.9827 in another.",
-        "Both stand beside the same 456.1468 s, so that one is not of this run; 0.9854 is also the "
+        "Both are given with the same 456.1468 s, so one is not of this run; 0.9854 is also the "
         "figure of 21 epochs, and very likely belongs there.",
         "The lab's own tables: 0.9854 after 21 epochs, 0.9827 after 40.",
     ),
@@ -613,11 +611,11 @@ LAB = Lab(
     ),
     conclusion="""
 {{ answers["workers"].sentences[0] }}
-The lab's jobs got shorter with more GPUs, by less than their number. Its accuracies, from one run \
+The lab's jobs got shorter with more GPUs, but not in proportion. Its accuracies, from one run \
 each, rank neither 2, 6 and 8 GPUs nor 21 and 40 epochs; that takes repeats with other seeds.
-Two nodes need no other code: size() counts all workers, so that global batch and scaled rate \
-follow. What has to be checked is that the steps of a job are divided by all workers, which the \
-lab's 3,120 steps bring to light.
+Two nodes need no other code: size() counts all workers, so the global batch and the scaled rate \
+follow. Check that the steps of a job are divided by all workers: the lab's 3,120 steps show how \
+easily a count goes wrong.
 """,
     references=(
         "Y. LeCun, C. Cortes and C. Burges: The MNIST database of handwritten digits, 1998.",

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from statistics import fmean
 from string import Formatter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from farandole import format
 from farandole.labs.lab import Answered, Correction, Found
@@ -52,33 +52,55 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
-    """A line chart of a question's table; the rest goes to `charts.lines` as it is."""
+class Chart:
+    """One figure of a question; `lines`, `bars` and `boxes` make them."""
 
+    kind: str
+    """The function of `report.charts` that draws it."""
     name: str
     title: str
     caption: str
-    options: Mapping[str, Any]
-    rows: Callable[[Sequence[Row]], Iterable[Row]] | None = None
+    parts: tuple[str | Column, ...]
+    """Its columns: by their keys those of the question or shared ones, others as they are."""
+    rows: Callable[[Sequence[Row]], Iterable[Row]] | None
     """Which rows are drawn, with a table of their own; None: the question's table as a whole."""
-    columns: tuple[Column, ...] = ()
-    """Of that table."""
-    kind: ClassVar[str] = "lines"
+    options: Mapping[str, Any]
+    """What else `report.charts` is given."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bars(Lines):
-    """A bar chart of a question's table; the rest goes to `charts.bars` as it is."""
+def _chart(
+    kind: str,
+    name: str,
+    title: str,
+    caption: str,
+    *parts: str | Column,
+    rows: Callable[[Sequence[Row]], Iterable[Row]] | None = None,
+    **options: Any,
+) -> Chart:
+    """Draw the last column over the one before it, by the first where there are three.
 
-    kind: ClassVar[str] = "bars"
+    Rows without that figure are left out. Without `rows`, and by keys alone, the question's own
+    table is drawn.
+    """
+    split = [each for part in parts for each in (part.split() if isinstance(part, str) else [part])]
+    keys = [part if isinstance(part, str) else part.key for part in reversed(split)]
+    own = any(isinstance(part, Column) for part in split)
+    if kind != "boxes":
+        options = dict(zip(("y", "x", "series"), keys, strict=False)) | options
+    if kind == "lines" and keys[2:] == ["source"]:
+        options.setdefault("published", (LAB,))
+    return Chart(
+        kind=kind,
+        name=name,
+        title=title,
+        caption=caption,
+        parts=tuple(split),
+        rows=rows or (list if own else None),
+        options=options,
+    )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Boxes(Lines):
-    """A table of words drawn as boxes, for designs."""
-
-    options: Mapping[str, Any] = field(default_factory=dict)
-    kind: ClassVar[str] = "boxes"
+lines, bars, boxes = (partial(_chart, kind) for kind in ("lines", "bars", "boxes"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +118,7 @@ class Question:
     """A jinja2 template; every line that is not empty is a sentence. It sees `rows`, `here` and
     `lab` (the rows by source), `found`, and what `facts` returns."""
     facts: Callable[[Found, Sequence[Row]], Mapping[str, Any]] | None = None
-    figures: tuple[Lines, ...] = ()
+    figures: tuple[Chart, ...] = ()
     why: str = ""
     """The usual reason, which was not measured; said after the answer."""
     study: str = ""
@@ -105,28 +127,6 @@ class Question:
     """Below the table."""
     tables: tuple[Question, ...] = ()
     """Further tables, each shown where it has rows."""
-
-
-def figure(
-    kind: type[Lines],
-    name: str,
-    title: str,
-    caption: str,
-    *parts: str | Column,
-    rows: Callable[[Sequence[Row]], Iterable[Row]] = list,
-    **options: Any,
-) -> Lines:
-    """Draw the last column over the one before it, by the first of three, where it has a figure."""
-    drawn = columns(*parts)
-    axes = dict(zip(("y", "x", "series"), (one.key for one in reversed(drawn)), strict=False))
-    return kind(
-        name=name,
-        title=title,
-        caption=caption,
-        rows=lambda table: [row for row in rows(table) if drawn[-1].cell(row) is not None],
-        columns=drawn,
-        options=axes | options,
-    )
 
 
 def answers(questions: Sequence[Question], found: Found) -> tuple[Answered, ...]:
@@ -150,7 +150,7 @@ def answer(question: Question, found: Found, limited: bool = True) -> Answered:
         sentences=(*said, *filter(None, reasons)),
         lead=min(2, len(said)),
         tables=(table, *further),
-        figures=tuple(_figure(one, rows, table) for one in question.figures),
+        figures=tuple(_figure(one, question, rows, table) for one in question.figures),
     )
 
 
@@ -177,9 +177,14 @@ def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
     return shown(Column(key="", title="", show=show, interval=True), value)
 
 
-def _figure(one: Lines, rows: Sequence[Row], table: Table) -> Figure:
+def _figure(one: Chart, question: Question, rows: Sequence[Row], table: Table) -> Figure:
     if one.rows is not None:
-        table = tabulate(one.name, one.title, one.rows(rows), one.columns, absent=absent)
+        own = {column.key: column for column in question.columns}
+        keys = (own.get(part, part) if isinstance(part, str) else part for part in one.parts)
+        parts, shown = columns(*keys), one.rows(rows)
+        if one.kind != "boxes":
+            shown = [row for row in shown if parts[-1].cell(row) is not None]
+        table = tabulate(one.name, one.title, shown, parts, absent=absent)
     draw: Callable[..., Figure] = getattr(charts, one.kind)
     return draw(one.name, one.title, one.caption, table, **one.options)
 
@@ -237,6 +242,7 @@ def _environment() -> Environment:
         "interval_times": lambda value: interval(value, format.times),
         "interval_seconds": lambda value: interval(value, format.seconds),
         "four": four,
+        "signed": signed,
         "points": points,
         "in_points": in_points,
         "workers": lambda number: format.plural(number, "worker"),
@@ -252,9 +258,9 @@ def _environment() -> Environment:
 
 _RECIPES = """
 {% if base and most and base.seeds < 2 %}
-One seed cannot tell whether {{ most[0].workers | workers }} lose accuracy: \
-{{ most | each("{recipe} differs by {difference.value:in_points} points{divergence}") }} from \
-{{ base.final.value | four }} with {{ base.workers | workers }}.
+One seed cannot tell whether {{ most[0].workers | workers }} lose accuracy: with \
+{{ base.workers | workers }} it ends at {{ base.final.value | four }}, and the difference is \
+{{ most | each("{difference.value:signed} points with {recipe}{divergence}") }}.
 {% elif base and most %}
 {{ most[0].workers | workers }} lose {{ "accuracy with recipe %s" | format(lost | listed) if lost
    else "no accuracy that these runs can show" }}: \
@@ -262,15 +268,15 @@ One seed cannot tell whether {{ most[0].workers | workers }} lose accuracy: \
 }} with {{ base.workers | workers }}.
 {% endif %}
 {% if base and most %}
-Only differences above {{ most[0].resolvable | in_points }} points can be resolved, with \
-{{ base.test_samples | whole }} test samples and {{ base.seeds | count("seed") }}.
+With {{ base.test_samples | whole }} test samples and {{ base.seeds | count("seed") }}, only \
+differences above {{ most[0].resolvable | in_points }} points are detectable.
 {% else %}
 Only one number of workers ran to its end: there is nothing to compare.
 {% endif %}
 """
 
 
-def _recipe_facts(_: Found, rows: Sequence[Row]) -> dict[str, Any]:
+def _recipe_facts(rows: Sequence[Row]) -> dict[str, Any]:
     others = having(rows, "difference")
     most = having(others, workers=max((row.workers for row in others), default=0))
     for row in most:
@@ -295,43 +301,57 @@ def _difference(row: Row) -> Estimate | None:
 
 
 def compare_recipes(
-    key: str, text: str, studies: Sequence[str] = ("workers", "recipes"), more: str = ""
+    key: str,
+    text: str,
+    *,
+    rows: Callable[[Found], Sequence[Row]] = lambda found: compared(
+        setting_rows(found, "workers", "recipes")
+    ),
+    facts: Callable[[Found, Sequence[Row]], Mapping[str, Any]] = lambda found, rows: {},
+    say: str = "",
+    figures: tuple[Chart, ...] = (),
+    **given: Any,
 ) -> Question:
     """Ask what accuracy loses as workers are added, and which recipe keeps it.
 
-    The first of the studies has the fewest workers, too; `more` are further sentences.
+    `rows` have the setting with the fewest workers marked as their base; `say` are further
+    sentences, with what they need beside `facts`.
     """
+    usual = {
+        "why": "With more workers an epoch has fewer steps. A scaled rate makes up for that, a "
+        "warm-up protects untrained weights from it, and more epochs add steps."
+    }
     return Question(
         key=key,
         text=text,
         title="Accuracy by recipe and workers, with the difference to the fewest workers",
-        rows=lambda found: compared(setting_rows(found, *studies)),
+        rows=rows,
         columns=columns(
             "recipe workers global_batch rate epochs",
             column("steps", "steps", format.whole, "counted"),
             "accuracy",
             measure("difference", "difference (points)", signed, _difference),
-            "seeds resolvable",
+            "seeds resolvable verdict",
         ),
         notes=(
             "Differences are paired by seeds, with 90 % intervals. Resolvable: the smallest "
             "difference of two such accuracies that the test samples can tell from none.",
         ),
-        facts=_recipe_facts,
-        say=_RECIPES + more,
-        why="With more workers an epoch has fewer steps. A scaled rate makes up for that, a "
-        "warm-up protects untrained weights from it, and more epochs add steps.",
+        facts=lambda found, rows: {**_recipe_facts(rows), **facts(found, rows)},
+        say=_RECIPES + say,
         figures=(
-            Lines(
-                name="accuracy-by-recipe",
-                title="Accuracy by recipe and workers",
-                caption="At the end of training, over seeds. Every line begins with the fewest "
-                "workers, where fixed, linear and warmup are the same.",
+            lines(
+                "accuracy-by-recipe",
+                "Accuracy by recipe and workers",
+                "At the end of training, over seeds. Every line begins with the fewest workers, "
+                "where fixed, linear and warmup are the same.",
+                "recipe workers accuracy",
                 rows=recipe_lines,
-                columns=columns("recipe workers accuracy"),
-                options={"x": "workers", "y": "accuracy", "series": "recipe", "zero": False},
+                zero=False,
             ),
+            *figures,
         ),
+        **(usual | given),
     )
 
 
@@ -349,7 +369,7 @@ AVERAGING = Question(
     ),
     notes=("Weights are compared by a fingerprint of all parameters after the last step.",),
     say="{{ rows | exchange_words }}",
-    why="Weights travel once, at the start: equal gradients keep equal weights equal.",
+    why="Weights travel once, at the start: with equal gradients they stay equal.",
 )
 
 
@@ -429,17 +449,15 @@ UTILISATION = Question(
     facts=_use_sentences,
     say='{{ said | join("\n") }}',
     figures=(
-        Lines(
-            name="utilisation-over-time",
-            title="CPU utilisation over time",
-            caption="Share of its cores that each worker kept busy while it trained and validated; "
-            "what comes before is start-up.",
+        lines(
+            "utilisation-over-time",
+            "CPU utilisation over time",
+            "Share of its cores that each worker kept busy while it trained and validated; what "
+            "comes before is start-up.",
+            *(text("series", "worker"), column("time_s", "time", format.seconds), "cpu"),
             rows=_over_time,
-            columns=columns(
-                text("series", "worker"), column("time_s", "time", format.seconds), "cpu"
-            ),
-            options={"x": "time_s", "y": "cpu", "series": "series", "x_log": False}
-            | {"x_title": "time since the launch (s)"},
+            x_log=False,
+            x_title="time since the launch (s)",
         ),
     ),
 )

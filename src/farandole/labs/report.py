@@ -14,17 +14,13 @@ from farandole.format import known, moment, number, percent, plural, seconds, wh
 from farandole.labs.lab import Answered, Choice, Correction, Found, Lab
 from farandole.labs.questions import sentences
 from farandole.labs.rows import LAB, Row, absent, busy_sentence, cell_rows, column, columns, text
-from farandole.model.analyse import unique_labels
-from farandole.model.curves import Curve, CurvePoint
 from farandole.report import render, words
 from farandole.report.anonymous import Scrub, anonymous_study, scrubbed, secrets_of
-from farandole.report.charts import MOST_SERIES, lines
 from farandole.report.document import (
     Block,
     Bullets,
     Commands,
     Document,
-    Figure,
     Figures,
     Heading,
     Names,
@@ -47,8 +43,6 @@ SCHEMA = 1
 QUICK = "Quick: one run per setting, no intervals. Differences may be noise."
 _MOST_LEADING = 3
 _MOST_SKIPPED = 100
-_RATIOS = ("speedup", "efficiency")
-_MOST_PUBLISHED = MOST_SERIES // 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -374,13 +368,8 @@ def _range(values: Sequence[float], unit: str = "") -> str:
 
 
 def _published(report: LabReport, names: Names) -> list[Block]:
-    blocks: list[Block] = []
-    for name, info in report.found.published.items():
-        blocks.append(Tables((names.table(published_table(name, info)),), titled=True))
-        figure = _beside(report, name, info)
-        if figure is not None:
-            blocks.append(Figures((names.figure(figure),), table="auto", alone=True))
-    return blocks
+    tables = [published_table(name, info) for name, info in report.found.published.items()]
+    return [Tables((names.table(table),), titled=True) for table in tables]
 
 
 def _studies(report: LabReport) -> list[Block]:
@@ -409,8 +398,12 @@ def _commands(report: LabReport) -> list[Block]:
 def published_table(name: str, info: ScalingInfo) -> Table:
     """Return a published study's figures by cell; columns without a figure are left out."""
     metrics = list(dict.fromkeys(row.metric for row in info.each("metrics")))
-    curves = [curve for curve in info.curves if len(_points(curve)) < 2]
-    alone = {point.cell for curve in curves for point in curve.points}
+    alone = {
+        point.cell
+        for curve in info.curves
+        for point in curve.points
+        if sum(one.valid and one.speedup is not None for one in curve.points) < 2
+    }
 
     def exact(key: str, title: str, get: Any) -> Column:
         return column(key, title, _as_published, lambda row: _value(get(row)))
@@ -455,60 +448,3 @@ def _value(estimate: Any) -> float | None:
 def _as_published(value: float | None) -> str:
     """Return a figure with the digits that it was published with."""
     return number(value) if value is None or not known(value) else f"{value:.10g}"
-
-
-def _beside(report: LabReport, name: str, info: ScalingInfo) -> Figure | None:
-    """Draw the speedup by workers of a published study and of those here that are like it."""
-    lab, studies = report.lab, report.found.studies
-    own = name.removeprefix(lab.name).strip("_-")
-    named = [key for key in lab.beside.get(name, (own,)) if key in studies]
-    named = named if named or name in lab.beside else list(studies)
-    published = _curves("published", {"": info})[:_MOST_PUBLISHED]
-    # Weak and strong scaling in one figure would compare what is not alike.
-    kinds = {curve.scaling for _, curve in published[:1]}
-    measured = _curves("here", {key: studies[key] for key in named})
-    both = [pair for pair in (*published, *measured) if pair[1].scaling in kinds][:MOST_SERIES]
-    there = [series for series, _ in both if series.startswith("published")]
-    if len(there) in (0, len(both)):
-        return None
-    rows = [
-        Row(series=series, **{key: getattr(point, key) for key in ("workers", *_RATIOS)})
-        for series, curve in both
-        for point in _points(curve)
-    ]
-    title = "Speedup by workers: published, and measured here"
-    shown = (text("series", "series"), *columns("workers speedup efficiency"))
-    return lines(
-        f"beside-{name}",
-        f"Speedup: {info.label or name}, published and here",
-        "Speedup over the fewest workers of each series. Hollow marks: published, on the lab's "
-        "machines, one run each; filled marks: measured here; bars are 95 % intervals.",
-        tabulate(f"beside-{name}", title, rows, shown),
-        x="workers",
-        y="speedup",
-        series="series",
-        ideal=all(curve.baseline_workers == 1 for _, curve in both),
-        published=there,
-    )
-
-
-def _curves(source: str, infos: Mapping[str, ScalingInfo]) -> list[tuple[str, Curve]]:
-    """Return curves that have a speedup at two counts or more, named, main ones first."""
-    found = [
-        (", ".join(part for part in (name, curve.label) if part), curve)
-        for name, info in infos.items()
-        if info.answer.void is None
-        for curve in info.curves
-        if len(_points(curve)) > 1
-    ]
-    found.sort(key=lambda pair: not pair[1].main)
-    names = unique_labels(f"{source}{': ' if label else ''}{label}" for label, _ in found)
-    return [(name, curve) for name, (_, curve) in zip(names, found, strict=True)]
-
-
-def _points(curve: Curve) -> list[CurvePoint]:
-    return [
-        point
-        for point in curve.points
-        if point.valid and point.speedup is not None and known(point.speedup.value)
-    ]

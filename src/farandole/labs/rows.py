@@ -48,6 +48,7 @@ from farandole.model.statistics import (
     Estimate,
     ratio,
     relation,
+    scaled,
     speed_relation,
 )
 from farandole.report.table import Column
@@ -315,6 +316,8 @@ def project_rows(study: Study | None, info: ScalingInfo | None, **asked: Any) ->
             for key in ("throughput", "speedup", "step_s", "epoch_s", "epochs", "metric")
             if (one := getattr(row, key)) is not None and (stable or key != "epochs")
         }
+        if "speedup" in figures:
+            figures["efficiency"] = scaled(figures["speedup"], 1 / row.workers)
         kind = "measured" if row.measured else "projected"
         middle = bool(projected) and row is projected[len(projected) // 2]
         setting = Row(workers=row.workers, batch=row.batch, link=row.link or "")
@@ -374,6 +377,7 @@ def _shown(show: Callable[[float], str]) -> Callable[[float | None], str]:
 
 four = _shown("{:.4f}".format)
 """Accuracies, as the labs do."""
+five = _shown("{:.5f}".format)
 signed = _shown(lambda value: f"{100 * value:+.2f}")
 """Differences of shares, in points."""
 in_points = _shown(lambda value: f"{100 * value:.2f}")
@@ -422,6 +426,7 @@ COLUMNS = (
     measure("efficiency", "efficiency", percent),
     measure("difference", "difference (points)", signed),
     column("resolvable", "resolvable (points)", in_points),
+    text("verdict", "verdict"),
     column("cpu", "CPU utilisation", percent),
     column("memory_bytes", "memory", size),
     column("gradient_bytes", "gradients sent per step and rank", size),

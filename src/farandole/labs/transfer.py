@@ -23,12 +23,11 @@ from farandole.labs.networks import NONE, PRETRAINED, check_weights, choose_weig
 from farandole.labs.plan import ORIGINAL, Training, Workload
 from farandole.labs.questions import (
     UTILISATION,
-    Bars,
-    Lines,
     Question,
+    bars,
     compare_recipes,
     correct,
-    figure,
+    lines,
     sentences,
 )
 from farandole.labs.rows import HERE, LAB, Row, column, columns, having, measure, setting_rows, text
@@ -106,7 +105,6 @@ def transfer_lab(
         pilot=lambda asked: (_workload(spec, asked).pilot(asked),),
         plan=partial(plan, spec),
         corrections=lambda found: corrected(spec, found, corrections),
-        beside={spec.name: ("workers",)},
         original=True,
         check_weights=check_weights,
         references=REFERENCES,
@@ -471,7 +469,7 @@ the {workers} ranks ended with {fingerprints} different sets of weights") }}.
 AVERAGED = """
 {% for row in averaged %}
 Averaging alone: {{ row.workers }} workers that share a batch of {{ row.global_batch }} end \
-{{ row.lost | points }} from one worker with the same batch, after as many steps.
+{{ row.lost | points }} away from one worker with the same batch and as many steps.
 {% endfor %}
 """
 
@@ -488,7 +486,8 @@ def questions(spec: TransferLab, code: Question) -> tuple[Question, ...]:
         title="Job and epoch time by workers and device",
         rows=configured,
         columns=columns(
-            "source device workers job_s job_speedup epoch_s epoch_speedup epochs fixed_share runs"
+            "source device workers job_s job_speedup epoch_s epoch_speedup efficiency epochs",
+            "fixed_share runs",
         ),
         notes=("Speedups are over the fewest workers of the same device.",),
         say="""
@@ -516,8 +515,7 @@ images/s of {{ pixels }} pixels.
         why="Start-up usually does not shrink with workers.",
         study="workers",
         figures=tuple(
-            figure(
-                Lines,
+            lines(
                 f"{what}-by-workers",
                 f"{what.capitalize()} time by workers and device",
                 f"{caption} On logarithmic axes; more workers than cores have no time.",
@@ -554,12 +552,14 @@ points with {workers:workers}") }}.
 {device}") }}.
 """,
         figures=tuple(
-            Lines(
-                name=f"{key}-by-epoch",
-                title=f"{key.capitalize()} accuracy by epoch",
-                caption=caption,
-                options={"x": "epoch", "y": key, "series": "workers"}
-                | {"y_title": f"{key} accuracy", "x_log": False, "zero": False},
+            lines(
+                f"{key}-by-epoch",
+                f"{key.capitalize()} accuracy by epoch",
+                caption,
+                f"workers epoch {key}",
+                y_title=f"{key} accuracy",
+                x_log=False,
+                zero=False,
             )
             for key, caption in (
                 ("training", "During the epoch, on augmented images."),
@@ -587,10 +587,10 @@ points with {workers:workers}") }}.
 Training minus validation accuracy ends at {{ known | each("{gap_words} points with \
 {workers:workers}") }}; more than 5 points count as overfitting.
 {% for verdict, rows in known | groupby("overfitted") %}
-{{ {"yes": "It overfits", "no": "It does not overfit"}.get(verdict, "Whether it overfits cannot \
-be told") }} with {{ rows | each("{workers:workers}") }}: {{ rows[0].seeds | count("run") }} of \
-{{ rows[0].test_samples | whole }} test images cannot resolve less than \
-{{ rows[-1].resolvable | in_points }} points\
+{{ {"yes": "It overfits", "no": "It does not overfit"}.get(verdict, "These runs cannot tell \
+whether it overfits") }} with {{ rows | each("{workers:workers}") }}: \
+{{ rows[0].seeds | count("run") }} of {{ rows[0].test_samples | whole }} test images only resolve \
+differences above {{ rows[-1].resolvable | in_points }} points\
 {{ "; more seeds and test images would tell" if verdict == "cannot tell" }}.
 {% endfor %}
 {% set gaps = lab | map(attribute="gap") | select | list %}
@@ -603,8 +603,7 @@ The lab gives no training accuracy, so its gap is not known.
 """,
         why="More data, stronger augmentation or fewer epochs usually narrow the gap.",
         figures=(
-            figure(
-                Bars,
+            bars(
                 "gap-by-configuration",
                 "Training accuracy minus validation accuracy",
                 "At the end, in points. Below zero: augmented images are harder than plain ones.",
@@ -643,8 +642,7 @@ The lab gives no epochs to stability for this data set.
 """,
         why="A larger global batch makes fewer updates in an epoch, and usually needs more epochs.",
         figures=(
-            figure(
-                Lines,
+            lines(
                 "stable-by-workers",
                 "Epochs to a stable validation accuracy by workers",
                 *(RULE, SERIES, "workers", STABLE_EPOCH),
@@ -680,8 +678,7 @@ No two configurations {{ where }} have both a stable accuracy and a time.
 """,
         why="More workers usually shorten an epoch and need more epochs: the product decides.",
         figures=(
-            figure(
-                Bars,
+            bars(
                 "time-to-stability",
                 "Time to a stable validation accuracy",
                 "The soonest first, this machine's before the lab's; logarithmic axis.",
@@ -691,7 +688,7 @@ No two configurations {{ where }} have both a stable accuracy and a time.
         ),
     )
     keeping = compare_recipes(
-        "keeping_accuracy", "What does accuracy lose with more workers, and what keeps it?"
+        "keeping_accuracy", "How much accuracy do more workers lose, and what prevents it?"
     )
     original = ask(
         key="original",
@@ -709,12 +706,12 @@ No two configurations {{ where }} have both a stable accuracy and a time.
         why="Adam's steps are about as large as its rate, so that 0.001 or less is usual. "
         "Adadelta scales its own steps; a rate of 1.0 is the method as published.",
         figures=(
-            figure(
-                Bars,
+            bars(
                 "accuracy-by-rate",
                 "Validation accuracy by optimizer, workers and learning rate",
                 "At the end of training; rates are multiplied by the workers.",
                 "setting validation",
+                rows=list,
             ),
         ),
     )
@@ -778,8 +775,7 @@ No projection from the runs here: {{ row.why.partition(". ")[0] }}.
 {% endfor %}
 """,
         figures=(
-            figure(
-                Lines,
+            lines(
                 "epoch-at-sixteen",
                 "Epoch time up to 16 workers",
                 "Filled marks: measured here. Hollow marks: the lab's, the author's guess, and "
