@@ -251,9 +251,9 @@ def test_the_soonest_here_and_in_the_lab() -> None:
     # 25 x 44 s are less than 20 x 80, 19 x 81 and 15 x 209.
     assert reached["the lab, 8 V100"] == pytest.approx(1100)
     # 3 epochs of 1000 samples at 100 a second; 4 of them at speed(2).
-    assert reached["here, 1 CPU"] == pytest.approx(3 * 1024 / speed(1), rel=0.05)
-    assert reached["here, 2 CPU"] == pytest.approx(4 * 1024 / speed(2), rel=0.05)
-    assert reached["here, 4 CPU"] is None
+    assert reached["here, 1 worker"] == pytest.approx(3 * 1024 / speed(1), rel=0.05)
+    assert reached["here, 2 workers"] == pytest.approx(4 * 1024 / speed(2), rel=0.05)
+    assert reached["here, 4 workers"] is None
     assert "8 V100, 18 min 20 s (25 epochs); last: 2 T4, 52 min" in answered.sentences[1]
 
 

@@ -58,7 +58,7 @@ CODE = code_question(
     ),
     "Against fruits, the lab trains three times the epochs (30), only the head (257 outputs, not "
     "6), at ten times the rate, on 80 % of the photos, with stronger augmentation.",
-    "More classes usually need more epochs, and a frozen base bears a larger rate.",
+    "More classes usually need more epochs, and a frozen base tolerates a larger rate.",
 )
 
 CORRECTIONS = (

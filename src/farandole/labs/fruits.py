@@ -27,7 +27,7 @@ FRUITS = TransferLab(
     "sharply around epoch 8 on 2 and 4 GPUs, and 2 GPUs run steadier than 4; 1 GPU ended about "
     "0.02 above 2.",
     trained="The lab did train with Adam at 0.1 x 2 (0.9563 in validation): its network, which it "
-    "does not name, must have borne that rate.",
+    "does not name, must have tolerated that rate.",
     efforts=efforts(
         (128, 60, 6, 1, _TWO, 1, (2,), False),
         (192, 120, 6, 1, _TWO, 1, (2,), False),

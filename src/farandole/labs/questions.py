@@ -246,6 +246,7 @@ def _environment() -> Environment:
         "points": points,
         "in_points": in_points,
         "workers": lambda number: format.plural(number, "worker"),
+        "epochs": lambda number: f"{format.brief(number)} epoch{'' if number == 1 else 's'}",
         "each": lambda rows, pattern: (
             format.listed([parts.vformat(pattern, (), vars(row)) for row in rows])
             or format.NOT_MEASURED

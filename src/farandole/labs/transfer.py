@@ -237,7 +237,10 @@ def configurations(spec: TransferLab, found: Found) -> list[Row]:
     for row in (*here, *lab):
         metric, training = (row.metrics.get(name) or Row() for name in (VALIDATION, TRAINING))
         row.series = f"{row.source}, {row.device}"
-        row.configuration = f"{row.source}, {row.workers} {row.device}"
+        row.place = f"{row.workers} {row.device}"
+        if row.source == HERE:
+            row.place = plural(row.workers, "worker")
+        row.configuration = f"{row.source}, {row.place}"
         first = fewest.setdefault(row.series, row)
         row.job_speedup = first.job_s.value / row.job_s.value if row.job_s else None
         row.epoch_speedup = first.epoch_s.value / row.epoch_s.value if row.epoch_s else None
@@ -457,7 +460,7 @@ RATES = """
 {{ row.optimizer | capitalize }} at {{ "%g" | format(row.base_rate) }} x {{ row.workers }} = \
 {{ "%g" | format(row.rate) }} ends at {{ row.training.value | four if row.training }} in training \
 and {{ row.validation.value | four if row.validation }} in validation\
-{{ ", %s against the rate used here" | format(row.lost | points) if row.lost }}.
+{{ ", %s from the rate used here" | format(row.lost | points) if row.lost }}.
 {% else %}
 The lab's rate was not tried here.
 {% endfor %}
@@ -512,7 +515,7 @@ Each GPU trained {{ lab | having(workers=4) | each("{images:whole} images/s on \
 images/s of {{ pixels }} pixels.
 {% endfor %}
 """,
-        why="Start-up usually does not shrink with workers.",
+        why="Start-up usually takes as long on any number of workers.",
         study="workers",
         figures=tuple(
             lines(
@@ -629,7 +632,7 @@ The lab gives no training accuracy, so its gap is not known.
         say="""
 {% set never = here | selectattr("stable_epoch", "none") | list %}
 Validation accuracy is stable after {{ here | selectattr("stable_epoch") | each(
-"{stable_epoch:brief} epochs with {workers:workers}") }}{{ "; it is not with %s, in so few epochs"
+"{stable_epoch:epochs} with {workers:workers}") }}{{ "; it is not with %s, in so few epochs"
    | format(never | each("{workers:workers}")) if never }}.
 {{ later }}
 {% set named = lab | selectattr("stable_epoch") | list %}
@@ -664,7 +667,7 @@ The lab gives no epochs to stability for this data set.
         ),
         notes=("Here from the first step on, with validation; in the lab epochs x epoch time.",),
         say="""
-{% set one = "{workers} {device}, {reached_s:seconds} ({stable_epoch:brief} epochs)" %}
+{% set one = "{place}, {reached_s:seconds} ({stable_epoch:epochs})" %}
 {% for where, all in (("here", here), ("in the lab", lab)) %}
 {% set timed = all | having("reached_s") %}
 {% if timed | length > 1 and timed[-1].reached_s < 1.1 * timed[0].reached_s %}
@@ -676,7 +679,7 @@ last: {{ timed[-1:] | each(one) }}.
 No two configurations {{ where }} have both a stable accuracy and a time.
 {% endif %}{% endfor %}
 """,
-        why="More workers usually shorten an epoch and need more epochs: the product decides.",
+        why="More workers usually shorten an epoch but need more epochs: the product decides.",
         figures=(
             bars(
                 "time-to-stability",
@@ -743,10 +746,10 @@ No two configurations {{ where }} have both a stable accuracy and a time.
             "validation",
         ),
         notes=(
-            "Epochs measured here are their steps alone; question 1 counts what lies between, too. "
-            "A projected job is its epochs plus what the largest measured job took beside them; "
+            "An epoch here is its steps at their median time; question 1 has whole epochs. A "
+            "projected job is its epochs plus the rest of the largest measured job; "
             f"`farandole project published/{spec.name} --only device={spec.projected} -np 16` says "
-            "the same. Epochs here are steps at their median time, those of question 1 are whole.",
+            "the same.",
         ),
         say="""
 {% macro placed(what, one, guess) %}{{ what }} {{ "inside" if one.low <= guess <= one.high
