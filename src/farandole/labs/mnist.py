@@ -454,8 +454,11 @@ larger.
 
 
 def _best_rows(found: Found) -> list[Row]:
-    """Return the best recipe of each number of workers, and the lab's runs on two nodes."""
-    scored = having(shared.setting_rows(found, "workers", "recipes"), "final")
+    """Return the best recipe of each number of workers, and the lab's runs on two nodes.
+
+    One with more epochs is no recipe to compare with: one worker was not given them.
+    """
+    scored = having(shared.setting_rows(found, "workers", "recipes"), "final", longer=False)
     scored.sort(key=lambda row: (-row.workers, row.final.value))
     best = {row.workers: row.but(nodes=1) for row in scored}
     facts = {"recipe": "linear", "seeds": 1, "test_samples": LAB_TEST_SAMPLES}
@@ -504,7 +507,7 @@ No launch here ran to its end, so there is no accuracy to compare.
         lines(
             "best-by-workers",
             "Best accuracy by workers",
-            "Here with the best recipe of each count; the lab's are on two nodes.",
+            "Here with the best recipe of each count, for the same epochs; the lab's on two nodes.",
             "source workers accuracy",
             zero=False,
         ),
