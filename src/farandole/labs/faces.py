@@ -749,13 +749,13 @@ from weak.
 {% endfor %}
 {{ "A share outside of 0 to 100 % means that the law does not fit these runs." if unfit }}
 A step of the lab loses {{ laws[1] | each("{weak_lost_s:seconds}") }} in weak scaling and \
-{{ laws[1] | each("{strong_lost_s:seconds}") }} in strong. The gradients are the same, \
-so their exchange takes no more than the smaller of the two.
+{{ laws[1] | each("{strong_lost_s:seconds}") }} in strong. The exchange of gradients, the same in \
+both, takes no more than the smaller one.
 """,
-    why="In weak scaling one worker's step has the fixed cost as well, and only waiting, exchange "
+    why="In weak scaling one worker's step has the fixed cost as well, so only waiting, exchange "
     "and slower computing are added. Sharing a batch shortens computing, but not the fixed cost, "
     "the update and the exchange: Amdahl's serial part. Losses that grow with the batch are "
-    "usually waits for nodes or for input.",
+    "usually waits for nodes or input.",
     study=SCALING,
     figures=(
         bars(
@@ -852,6 +852,7 @@ The lab measures throughput only.
 Here a small network of four convolutions is trained, because the lab's three would need hours on \
 a few cores; guessing one of 9 groups gives 0.1111.
 """,
+    why="",
 )
 QUESTIONS = (TECHNOLOGIES, SPLITS, BATCHES, WEAK, STRONG, WHY, ORDER, ACCURACY)
 
