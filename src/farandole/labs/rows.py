@@ -151,35 +151,26 @@ def setting_rows(found: Found, *studies: str, metric: str = METRIC) -> list[Row]
     """
     rows, recipes = [], list(LAB_RECIPES)
     for study in studies:
-        cells = {row.cell: row for row in cell_rows(found.studies.get(study))}
-        ways: dict[tuple[Any, ...], list[Launch]] = {}
-        for launch in found.records[study].launches if study in found.records else ():
-            given, cell = launch.params, launch.cell
-            if given.get("recipe") in recipes and cell.batch is not None and not cell.today:
-                samples = given.get("samples") or found.data.train
-                way = (recipes.index(given["recipe"]), cell.workers, samples, cell.batch)
-                more = (given.get("norm") or "", given.get("order") or "")
-                ways.setdefault((*way, *more), []).append(launch)
-        for _, launches in sorted(ways.items(), key=lambda item: item[0][:3]):
-            measured = cells.get(launches[0].cell, Row(metrics={}))
-            rows.append(_setting_row(found, study, launches, measured, metric))
+        made = found.records[study].launches if study in found.records else ()
+        settings = [
+            _setting_row(found, launches, row.but(study=study), metric)
+            for row in having(cell_rows(found.studies.get(study)), "batch", today=False)
+            if (launches := [one for one in made if one.cell == row.cell])
+            if launches[0].params.get("recipe") in recipes
+        ]
+        settings.sort(key=lambda row: (recipes.index(row.recipe), row.workers, row.samples))
+        rows += settings
     return rows
 
 
-def _setting_row(
-    found: Found, study: str, launches: Sequence[Launch], measured: Row, metric: str
-) -> Row:
-    first, cell = launches[0], launches[0].cell
-    given, workers, batch = first.params, cell.workers, cell.batch or 0
+def _setting_row(found: Found, launches: Sequence[Launch], cell: Row, metric: str) -> Row:
+    """Add to a cell's row what its script was given, and how its launches ended."""
+    given, workers, batch = launches[0].params, cell.workers, cell.batch
     recipe, base_rate = LAB_RECIPES[given["recipe"]], given.get("lr", math.nan)
     epochs = recipe.epochs(given.get("epochs", 1))
     samples = given.get("samples") or found.data.train
-    return measured.but(
-        source=HERE,
-        study=study,
+    return cell.but(
         records=launches,
-        workers=workers,
-        batch=batch,
         global_batch=batch * workers,
         recipe=recipe.name,
         longer=recipe.longer != 1.0,
