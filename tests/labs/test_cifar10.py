@@ -231,7 +231,7 @@ def test_one_launch_of_each_claims_nothing() -> None:
     assert "One seed cannot tell whether 8 workers lose accuracy" in said("accuracy", ONCE)
     for key in ("replicas", "batch_norm"):
         assert "points (one seed: no interval)" in said(key, ONCE)
-    assert "Here the law leaves" not in said("speedup", ONCE)
+    assert "Here the law gives" not in said("speedup", ONCE)
 
 
 def test_threads_against_processes_and_the_order_of_samples() -> None:

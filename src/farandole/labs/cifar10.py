@@ -399,7 +399,8 @@ By Amdahl's law, more GPUs do not shorten {{ lab_law | each("{serial.value:perce
 {batch})") }} of its epoch, and the speedup stays below {{ lab_law | each("{limit:times}") }}; \
 single runs give that no interval.
 {% if law %}
-Here the law leaves {{ law | each("{serial.value:percent} (batch {batch}, below {limit:times})") }}.
+Here the law gives {{ law | each("{serial.value:percent} (batch {batch}, speedup below \
+{limit:times})") }}.
 {% endif %}
 """,
     why="A larger batch usually scales better: the same gradients are sent for more images. In the "
@@ -554,8 +555,8 @@ Not tried at this size: {{ untried | listed }}.
 {% endif %}
 The lab's largest batch, 512 on each of 4 GPUs, ended at a training accuracy of \
 {{ lab_run.train_accuracy }} % (loss {{ lab_run.train_loss }}).
-The 49.78 % (loss 1.3860) beside it are an earlier lab's SGD run: another experiment, so they say \
-nothing about the batch.
+The 49.78 % (loss 1.3860) given next to it are an earlier lab's SGD run: another experiment, which \
+says nothing about the batch.
 """,
     why="In the same epochs a larger global batch makes fewer updates, which usually costs "
     "accuracy. A rate scaled with the workers (linear), a gradual warm-up over 5 epochs (warmup) "
