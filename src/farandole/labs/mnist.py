@@ -430,9 +430,9 @@ TWO_NODES = Question(
     facts=lambda found, rows: {"gpus": likely_gpus(), "named": LAB_TWO_NODES},
     say="""
 {% set one, two = rows[2], rows[5] %}
-size() counts the workers of all nodes: a second node with {{ one.per_node }} workers doubles the \
-global batch ({{ one.global_batch }} to {{ two.global_batch | whole }}) and a rate scaled by \
-size() ({{ one.rate | brief }} to {{ two.rate | brief }}), and halves the steps of an epoch \
+A second node with {{ one.per_node }} workers doubles size(), which counts the workers of all \
+nodes, and so the global batch ({{ one.global_batch }} to {{ two.global_batch | whole }}) and a rate \
+scaled by size() ({{ one.rate | brief }} to {{ two.rate | brief }}); an epoch has half the steps \
 ({{ one.steps_per_epoch | number }} to {{ two.steps_per_epoch | number }}). The batch of each \
 worker stays 128: it is not split.
 The lab's run on two nodes says 2 GPUs and {{ named | whole }} steps, where 2 GPUs take \

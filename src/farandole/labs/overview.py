@@ -72,11 +72,12 @@ def split_findings(answered: Answered, said: str = "") -> tuple[str, str]:
 
     Args:
         answered: With sentences about both; where none is about the lab, its figures' range counts.
-        said: What the lab found, where the answer does not say it.
+        said: What the lab found, where the answer does not say it: then it begins with this
+            machine's finding.
     """
     parts = [part for one in answered.sentences for part in _BEFORE_LAB.split(one)]
     about = [part for part in parts if _OF_THE_LAB.search(part)]
-    here = [part for part in parts if part not in about] or about or ["not answered"]
+    here = [part for part in parts if said or part not in about] or about or ["not answered"]
     about = [said] if said else about
     ends = _ends(answered, LAB)
     if not about and ends is not None:

@@ -192,11 +192,14 @@ def _figure(one: Chart, question: Question, rows: Sequence[Row], table: Table) -
 def drawn(answered: Answered, source: str) -> tuple[Column, list[tuple[float, Any]]] | None:
     """Return the column that a question's first such figure shows of a source, and its cells by x.
 
-    Out of the figure's table or the question's; None where neither has a number on both axes.
+    Out of the figure's table or the question's, rather of one that names the source of its rows;
+    None where neither has a number on both axes.
     """
     for spec, figure in zip(answered.question.figures, answered.figures, strict=False):
         x, y = str(spec.options.get("x")), str(spec.options.get("y"))
-        for table in (figure.table, *answered.tables[:1]):
+        tables = [figure.table, *answered.tables[:1]]
+        tables.sort(key=lambda table: all(column.key != "source" for column in table.columns))
+        for table in tables:
             cells = [
                 (float(row[x]), row[y])
                 for row in table.records()
