@@ -431,10 +431,10 @@ TWO_NODES = Question(
     say="""
 {% set one, two = rows[2], rows[5] %}
 A second node with {{ one.per_node }} workers doubles size(), which counts the workers of all \
-nodes, and so the global batch ({{ one.global_batch }} to {{ two.global_batch | whole }}) and a rate \
-scaled by size() ({{ one.rate | brief }} to {{ two.rate | brief }}); an epoch has half the steps \
-({{ one.steps_per_epoch | number }} to {{ two.steps_per_epoch | number }}). The batch of each \
-worker stays 128: it is not split.
+nodes, and so the global batch ({{ one.global_batch }} to {{ two.global_batch | whole }}) and a \
+rate scaled by size() ({{ one.rate | brief }} to {{ two.rate | brief }}); an epoch has half the \
+steps ({{ one.steps_per_epoch | number }} to {{ two.steps_per_epoch | number }}). The batch of \
+each worker stays 128: it is not split.
 The lab's run on two nodes says 2 GPUs and {{ named | whole }} steps, where 2 GPUs take \
 {{ rows[3].steps | whole }}: it very likely had {{ gpus }}.
 A lab runs on one host, so the times on two nodes are the original's (#SBATCH -N 2, with -np for \
