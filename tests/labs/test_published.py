@@ -49,7 +49,7 @@ def test_every_table_names_its_source_and_can_be_analysed() -> None:
     assert len(tables) >= 17
     for path in tables:
         assert path.read_text().startswith("# Source: "), path.name
-        if path.name != "claims.csv":
+        if path.name not in ("claims.csv", "references.csv"):
             assert info_of(path.name.removesuffix(".csv")).answer.headline
 
 

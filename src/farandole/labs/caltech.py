@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from farandole.labs.lab import Rate
+from farandole.labs.plan import EIGHT, FOUR, TWO
 from farandole.labs.rows import Row
 from farandole.labs.transfer import TransferLab, code_question, efforts, transfer_lab
-
-_TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 
 CALTECH = TransferLab(
     name="caltech",
@@ -28,19 +27,19 @@ CALTECH = TransferLab(
     trained="The lab names no optimizer, and the only 1.0 x size() that it shows is Adadelta's. It "
     "did train (0.8610 to 0.8713 in training).",
     efforts=efforts(
-        (240, 60, 6, 1, _TWO, 1, (2,), False),
-        (300, 100, 6, 1, _TWO, 1, (2,), False),
-        (300, 150, 8, 1, _FOUR, 1, (2,), False),
-        (400, 150, 10, 1, _FOUR, 2, (2,), False),
-        (400, 300, 10, 2, _FOUR, 2, (2,), True),
-        (400, 300, 10, 3, _FOUR, 2, _TWO, True),
-        (600, 300, 12, 3, _FOUR, 2, _TWO, True),
-        (800, 300, 15, 3, _FOUR, 3, _TWO, True),
-        (1200, 300, 15, 3, _FOUR, 3, _TWO, True),
-        (1200, 300, 30, 3, _FOUR, 3, _FOUR, True),
-        (1200, 300, 30, 5, _FOUR, 4, _FOUR, True),
-        (0, 0, 30, 5, _EIGHT, 4, _FOUR, True),
-        (0, 0, 30, 1, _EIGHT, 4, _FOUR, True),
+        (240, 60, 6, 1, TWO, 1, (2,), False),
+        (300, 100, 6, 1, TWO, 1, (2,), False),
+        (300, 150, 8, 1, FOUR, 1, (2,), False),
+        (400, 150, 10, 1, FOUR, 2, (2,), False),
+        (400, 300, 10, 2, FOUR, 2, (2,), True),
+        (400, 300, 10, 3, FOUR, 2, TWO, True),
+        (600, 300, 12, 3, FOUR, 2, TWO, True),
+        (800, 300, 15, 3, FOUR, 3, TWO, True),
+        (1200, 300, 15, 3, FOUR, 3, TWO, True),
+        (1200, 300, 30, 3, FOUR, 3, FOUR, True),
+        (1200, 300, 30, 5, FOUR, 4, FOUR, True),
+        (0, 0, 30, 5, EIGHT, 4, FOUR, True),
+        (0, 0, 30, 1, EIGHT, 4, FOUR, True),
     ),
 )
 

@@ -14,6 +14,7 @@ from farandole.labs import plan as plans
 from farandole.labs import rows as shared
 from farandole.labs.data import describe_cifar10
 from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
+from farandole.labs.plan import EIGHT, TWO
 from farandole.labs.questions import Question, bars, boxes, compare_recipes, correct, lines
 from farandole.labs.rows import (
     HERE,
@@ -74,15 +75,15 @@ _CALIBRATION_S = 18.0
 # memory limit, steps (0: a whole epoch) and repeats. Runs for accuracy: samples (0: all), test
 # samples, epochs, seeds, workers, how many of TRIED are tried with the most workers, network and
 # batch. A larger effort has no smaller figure.
-_TWO, _FAR, _EIGHT, _NETWORK = (1, 2), (1, 2, 8), (1, 2, 4, 8), (SMALL, 32)
+_FAR, _NETWORK = (1, 2, 8), (SMALL, 32)
 _SHORT, _TWICE = ((8, 32), 256, 6, 1), ((8, 32), 256, 8, 2)
 _THREE = ((8, 32, 64), 512, 10, 3)
 _WIDE, _LONG = (((8, 32, 128), 1024, steps, 3) for steps in (12, 20))
 EFFORTS = shared.table_rows(
     "batches too_large steps repeats samples test_samples epochs seeds workers recipes model batch",
-    ((2, 8), 256, 3, 1, 512, 250, 2, 1, _TWO, 2, *_NETWORK),
-    ((4, 16), 256, 4, 1, 1024, 500, 3, 1, _TWO, 2, *_NETWORK),
-    (*_SHORT, 1024, 1000, 3, 1, _TWO, 4, *_NETWORK),
+    ((2, 8), 256, 3, 1, 512, 250, 2, 1, TWO, 2, *_NETWORK),
+    ((4, 16), 256, 4, 1, 1024, 500, 3, 1, TWO, 2, *_NETWORK),
+    (*_SHORT, 1024, 1000, 3, 1, TWO, 4, *_NETWORK),
     (*_SHORT, 2048, 1000, 4, 1, _FAR, 4, *_NETWORK),
     (*_SHORT, 2048, 2000, 6, 1, _FAR, 4, *_NETWORK),
     *((*_TWICE, 2048, 2000, 6, seeds, _FAR, 4, *_NETWORK) for seeds in (2, 3)),
@@ -90,10 +91,10 @@ EFFORTS = shared.table_rows(
     (*_TWICE, 4096, 2000, 8, 3, _FAR, 4, *_NETWORK),
     (*_THREE, 4096, 2000, 8, 3, _FAR, 4, *_NETWORK),
     *((*_THREE, samples, 2000, 10, 3, _FAR, 4, *_NETWORK) for samples in (6000, 10_000)),
-    (*_WIDE, 10_000, 2000, 10, 3, _EIGHT, 4, *_NETWORK),
-    (*_WIDE, 10_000, 5000, 15, 3, _EIGHT, 4, *_NETWORK),
-    (*_WIDE, 20_000, 10_000, 15, 3, _EIGHT, 4, *_NETWORK),
-    *((*_LONG, 0, 0, 20, seeds, _EIGHT, 4, *_NETWORK) for seeds in (3, 5)),
+    (*_WIDE, 10_000, 2000, 10, 3, EIGHT, 4, *_NETWORK),
+    (*_WIDE, 10_000, 5000, 15, 3, EIGHT, 4, *_NETWORK),
+    (*_WIDE, 20_000, 10_000, 15, 3, EIGHT, 4, *_NETWORK),
+    *((*_LONG, 0, 0, 20, seeds, EIGHT, 4, *_NETWORK) for seeds in (3, 5)),
     # One run of each, as the lab made them: each takes hours where it had GPUs.
     (LAB_BATCHES, LAB_TOO_LARGE, 0, 1, 0, 0, 10, 1, (1, 2, 4), 4, RESNET, LAB_BATCHES[-1]),
 )
@@ -923,13 +924,7 @@ Gradients have to cross the network in every step; batch norm's statistics do no
 This quick run shows figures and makes no claims: farandole lab cifar10 repeats every setting.
 {% endif %}
 """,
-    references=(
-        "P. Patarasuk, X. Yuan: Bandwidth optimal all-reduce algorithms for clusters of "
-        "workstations. Journal of Parallel and Distributed Computing 69, 2009.",
-        "P. Goyal et al.: Accurate, large minibatch SGD: training ImageNet in 1 hour. 2017.",
-        "G. Amdahl: Validity of the single processor approach to achieving large scale computing "
-        "capabilities. AFIPS, 1967.",
-    ),
+    references=shared.references_of("cifar10"),
     data=describe_cifar10,
     pilot=pilot,
     plan=plan,

@@ -12,7 +12,7 @@ from farandole.labs import plan as plans
 from farandole.labs import rows as shared
 from farandole.labs.data import describe_driving
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
-from farandole.labs.plan import Training, Workload
+from farandole.labs.plan import EIGHT, FOUR, TWO, Training, Workload
 from farandole.labs.questions import AVERAGING, UTILISATION, Question, correct, lines
 from farandole.labs.rows import HERE, Row, column, columns, having, measure, text
 from farandole.labs.rows import LAB as THE_LAB
@@ -41,24 +41,23 @@ RATES = (0.003, 0.024)
 
 # The plan.
 
-_TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 # Quick, by budget, full. 0 samples are all; `recipes` says how many, `sizes` whether smaller data
 # sets are timed, too.
 EFFORTS = shared.table_rows(
     "samples test_samples epochs seeds workers recipes sizes",
-    (512, 100, 3, 1, _TWO, 2, False),
-    (256, 128, 3, 1, _TWO, 2, False),
-    (384, 128, 4, 1, _FOUR, 2, False),
-    (512, 200, 6, 1, _FOUR, 2, False),
-    (768, 200, LAB_EPOCHS, 1, _FOUR, 2, False),
-    (1024, 400, LAB_EPOCHS, 2, _FOUR, 2, False),
-    (1024, 400, LAB_EPOCHS, 3, _FOUR, 2, False),
-    (0, 0, LAB_EPOCHS, 3, _FOUR, 2, False),
-    (0, 0, LAB_EPOCHS, 3, _FOUR, 2, True),
-    (0, 0, LAB_EPOCHS, 3, _EIGHT, 2, True),
-    (0, 0, LAB_EPOCHS, 3, _EIGHT, 4, True),
-    (0, 0, LAB_EPOCHS, 5, _EIGHT, 4, True),
-    (0, 0, LAB_EPOCHS, 3, _EIGHT, 4, True),
+    (512, 100, 3, 1, TWO, 2, False),
+    (256, 128, 3, 1, TWO, 2, False),
+    (384, 128, 4, 1, FOUR, 2, False),
+    (512, 200, 6, 1, FOUR, 2, False),
+    (768, 200, LAB_EPOCHS, 1, FOUR, 2, False),
+    (1024, 400, LAB_EPOCHS, 2, FOUR, 2, False),
+    (1024, 400, LAB_EPOCHS, 3, FOUR, 2, False),
+    (0, 0, LAB_EPOCHS, 3, FOUR, 2, False),
+    (0, 0, LAB_EPOCHS, 3, FOUR, 2, True),
+    (0, 0, LAB_EPOCHS, 3, EIGHT, 2, True),
+    (0, 0, LAB_EPOCHS, 3, EIGHT, 4, True),
+    (0, 0, LAB_EPOCHS, 5, EIGHT, 4, True),
+    (0, 0, LAB_EPOCHS, 3, EIGHT, 4, True),
 )
 
 
@@ -68,8 +67,10 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     names = plans.recipes(asked, RECIPES[: here.recipes])
     workers = plans.counts(asked, here.workers)
     training = Training.of(WORK, asked, data, rates, here)
-    several = tuple(count for count in workers if count > 1)
-    studies = [*training.by_workers("Loss", names, workers, several), _steps_of_eight(training)]
+    studies = [
+        *training.by_workers("Loss", names, workers),
+        _steps_of_eight(training),
+    ]
     timed = tuple(count for count in workers if count <= asked.cores)
     if here.sizes and timed:
         samples = plans.taken(here.samples, data.train)
@@ -690,10 +691,5 @@ constant to compare with; the jump on 8 GPUs fits a rate scaled by 8 and few ste
 A larger data set would change the verdict on time. For the loss it takes enough steps, and a rate \
 that fits the global batch.
 """,
-    references=(
-        "M. Bojarski et al.: End to end learning for self-driving cars, 2016 (PilotNet).",
-        "A. Sergeev and M. Del Balso: Horovod: fast and easy distributed deep learning in "
-        "TensorFlow, 2018.",
-        "P. Goyal et al.: Accurate, large minibatch SGD: training ImageNet in 1 hour, 2017.",
-    ),
+    references=shared.references_of("driving"),
 )

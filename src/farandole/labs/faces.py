@@ -14,7 +14,7 @@ from farandole.labs import plan as plans
 from farandole.labs import rows as shared
 from farandole.labs.data import describe_faces
 from farandole.labs.lab import Asked, Choice, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
-from farandole.labs.plan import Training, Workload, launch_s, steps_s
+from farandole.labs.plan import EIGHT, FOUR, TWO, Training, Workload, launch_s, steps_s
 from farandole.labs.questions import Chart, Question, bars, boxes, compare_recipes, correct, lines
 from farandole.labs.rows import HERE, Row, column, columns, having, measure, table_rows, text
 from farandole.model.curves import Law, Scaling, fit_law
@@ -68,7 +68,6 @@ _GUESS = {
     "resnet50": Rate(samples_per_s=8.0, startup_s=7.5),
     "vgg16": Rate(samples_per_s=4.0, startup_s=7.5),
 }
-_TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 _FEW, _MORE, _MANY = (1, 4), (1, 4, 8), (1, 2, 4, 8, 16)
 
 # Quick, by budget, full. `batch` is per worker, for weak scaling; `global_batch` is for strong
@@ -77,19 +76,19 @@ _FEW, _MORE, _MANY = (1, 4), (1, 4, 8), (1, 2, 4, 8, 16)
 # accuracy only, which has so many recipes, epochs and seeds.
 EFFORTS = table_rows(
     "pixels batch global_batch sweep steps repeats workers recipes epochs seeds",
-    (75, 6, 6, (2,), 3, 1, _TWO, 1, 2, 1),
-    (75, 8, 8, (2,), 5, 1, _TWO, 1, 4, 1),
-    (75, 8, 8, (2,), 6, 2, _TWO, 1, 4, 1),
-    (75, 8, 8, (2,), 6, 3, _TWO, 1, 8, 1),
-    (75, 8, 8, _FEW, 6, 3, _FOUR, 1, 8, 1),
-    (75, 16, 16, _FEW, 6, 3, _FOUR, 1, 8, 2),
-    (75, 16, 16, _FEW, 8, 3, _FOUR, 2, 10, 3),
-    (75, 16, 16, _MORE, 8, 3, _FOUR, 2, 10, 3),
-    (75, 16, 16, _MORE, 8, 5, _FOUR, 2, 15, 3),
-    (96, 32, 32, _MANY, 8, 5, _EIGHT, 3, 20, 5),
-    (128, 32, 32, _MANY, 8, 5, _EIGHT, 4, 20, 5),
-    (LAB_PIXELS, 32, 32, _MANY, 8, 5, _EIGHT, 4, 20, 5),
-    (LAB_PIXELS, LAB_BATCH, LAB_GLOBAL_BATCH, (*_MANY, 32, 64), 20, 1, _EIGHT, 1, 20, 1),
+    (75, 6, 6, (2,), 3, 1, TWO, 1, 2, 1),
+    (75, 8, 8, (2,), 5, 1, TWO, 1, 4, 1),
+    (75, 8, 8, (2,), 6, 2, TWO, 1, 4, 1),
+    (75, 8, 8, (2,), 6, 3, TWO, 1, 8, 1),
+    (75, 8, 8, _FEW, 6, 3, FOUR, 1, 8, 1),
+    (75, 16, 16, _FEW, 6, 3, FOUR, 1, 8, 2),
+    (75, 16, 16, _FEW, 8, 3, FOUR, 2, 10, 3),
+    (75, 16, 16, _MORE, 8, 3, FOUR, 2, 10, 3),
+    (75, 16, 16, _MORE, 8, 5, FOUR, 2, 15, 3),
+    (96, 32, 32, _MANY, 8, 5, EIGHT, 3, 20, 5),
+    (128, 32, 32, _MANY, 8, 5, EIGHT, 4, 20, 5),
+    (LAB_PIXELS, 32, 32, _MANY, 8, 5, EIGHT, 4, 20, 5),
+    (LAB_PIXELS, LAB_BATCH, LAB_GLOBAL_BATCH, (*_MANY, 32, 64), 20, 1, EIGHT, 1, 20, 1),
 )
 
 
@@ -142,9 +141,8 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     everything = here.but(samples=0, test_samples=0)
     training = Training.of(SMALL, asked, data, rates, everything)
     workers = plans.counts(asked, here.workers)
-    several = tuple(count for count in workers if count > 1)
     names = plans.recipes(asked, RECIPES[: here.recipes])
-    studies += training.by_workers("Accuracy", names, workers, several)
+    studies += training.by_workers("Accuracy", names, workers)
     return Plan(studies=tuple(studies), choices=_choices(asked, data, here, names))
 
 
@@ -956,11 +954,5 @@ a step. So keep the batch per worker where throughput is flat: from about 8 on t
 {{ "One run per setting proves none of this here; a larger --budget may." if found.asked.size ==
    "quick" }}
 """,
-    references=(
-        "Rothe, Timofte, Van Gool (2018): Deep expectation of real and apparent age (IMDB-WIKI).",
-        "Sergeev, Del Balso (2018): Horovod: fast and easy distributed deep learning.",
-        "Amdahl (1967): Validity of the single processor approach.",
-        "Gustafson (1988): Reevaluating Amdahl's law.",
-        "Patarasuk, Yuan (2009): Bandwidth optimal all-reduce algorithms.",
-    ),
+    references=shared.references_of("faces"),
 )

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from farandole.labs.lab import Rate
+from farandole.labs.plan import FOUR, TWO
 from farandole.labs.rows import claims_of
 from farandole.labs.transfer import TransferLab, code_question, efforts, transfer_lab
-
-_TWO, _FOUR = (1, 2), (1, 2, 4)
 
 FRUITS = TransferLab(
     name="fruits",
@@ -29,20 +28,20 @@ FRUITS = TransferLab(
     trained="The lab did train with Adam at 0.1 x 2 (0.9563 in validation): its network, which it "
     "does not name, must have tolerated that rate.",
     efforts=efforts(
-        (128, 60, 6, 1, _TWO, 1, (2,), False),
-        (192, 120, 6, 1, _TWO, 1, (2,), False),
-        (192, 120, 6, 1, _FOUR, 1, (2,), False),
-        (256, 120, 6, 1, _FOUR, 2, (2,), False),
-        (256, 240, 6, 2, _FOUR, 2, (2,), True),
-        (320, 240, 6, 2, _FOUR, 2, _TWO, True),
-        (320, 240, 6, 3, _FOUR, 2, _TWO, True),
-        (480, 240, 6, 3, _FOUR, 2, _TWO, True),
-        (480, 240, 8, 3, _FOUR, 3, _TWO, True),
-        (720, 240, 10, 3, _FOUR, 3, _TWO, True),
-        (1200, 240, 10, 3, _FOUR, 3, _FOUR, True),
-        (1200, 240, 10, 5, _FOUR, 4, _FOUR, True),
-        (0, 0, 10, 5, _FOUR, 4, _FOUR, True),
-        (0, 0, 10, 1, _FOUR, 4, _FOUR, True),
+        (128, 60, 6, 1, TWO, 1, (2,), False),
+        (192, 120, 6, 1, TWO, 1, (2,), False),
+        (192, 120, 6, 1, FOUR, 1, (2,), False),
+        (256, 120, 6, 1, FOUR, 2, (2,), False),
+        (256, 240, 6, 2, FOUR, 2, (2,), True),
+        (320, 240, 6, 2, FOUR, 2, TWO, True),
+        (320, 240, 6, 3, FOUR, 2, TWO, True),
+        (480, 240, 6, 3, FOUR, 2, TWO, True),
+        (480, 240, 8, 3, FOUR, 3, TWO, True),
+        (720, 240, 10, 3, FOUR, 3, TWO, True),
+        (1200, 240, 10, 3, FOUR, 3, FOUR, True),
+        (1200, 240, 10, 5, FOUR, 4, FOUR, True),
+        (0, 0, 10, 5, FOUR, 4, FOUR, True),
+        (0, 0, 10, 1, FOUR, 4, FOUR, True),
     ),
 )
 

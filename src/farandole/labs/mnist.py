@@ -11,7 +11,7 @@ from farandole.labs import plan as plans
 from farandole.labs import rows as shared
 from farandole.labs.data import describe_mnist
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Rate
-from farandole.labs.plan import Training, Workload
+from farandole.labs.plan import EIGHT, FOUR, TWO, Training, Workload
 from farandole.labs.questions import Question, bars, compare_recipes, correct, lines, rank_rows
 from farandole.labs.rows import HERE, Row, column, columns, four, having, measure, text
 from farandole.labs.rows import LAB as THE_LAB
@@ -44,9 +44,6 @@ RATES = {
 
 _FEWEST_EPOCHS = 3
 """Of a run on a part of the data: fewer leave no room for a warm-up."""
-_RECIPE_WORKERS = 4
-"""The most that recipes beside the first are tried on, unless the user asks for more."""
-_TWO, _FOUR, _EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
 _PAIR, _THREE, _MANY = (32, 128), (32, 128, 512), (32, 128, 512, 1024)
 
 # Quick, by budget, full. `visits` are samples that a run sees over all epochs (None: the lab's 40
@@ -54,15 +51,15 @@ _PAIR, _THREE, _MANY = (32, 128), (32, 128, 512), (32, 128, 512, 1024)
 # the batches.
 EFFORTS = shared.table_rows(
     "visits test_samples seeds workers recipes batches steps repeats",
-    (3072, 360, 1, _TWO, 2, _PAIR, 10, 1),
-    (2304, 360, 1, _TWO, 2, _PAIR, 10, 1),
-    (3072, 1000, 1, _FOUR, 2, _THREE, 12, 1),
-    (6144, 1000, 1, _FOUR, 3, _THREE, 12, 1),
-    (6144, 2000, 2, _FOUR, 3, _THREE, 12, 1),
-    *((visits, 2000, 3, _FOUR, 3, _THREE, 16, 2) for visits in (6144, 9216, 12_288)),
-    (18_000, 5000, 3, _FOUR, 4, _THREE, 16, 2),
-    *((k * 1000, 0, 3, _FOUR, 4, _MANY, 20, 3) for k in (30, 60, 90, 120, 180)),
-    *((k * 1000, 0, 3, _EIGHT, 4, _MANY, 20, 3) for k in (240, 360, 600)),
+    (3072, 360, 1, TWO, 2, _PAIR, 10, 1),
+    (2304, 360, 1, TWO, 2, _PAIR, 10, 1),
+    (3072, 1000, 1, FOUR, 2, _THREE, 12, 1),
+    (6144, 1000, 1, FOUR, 3, _THREE, 12, 1),
+    (6144, 2000, 2, FOUR, 3, _THREE, 12, 1),
+    *((visits, 2000, 3, FOUR, 3, _THREE, 16, 2) for visits in (6144, 9216, 12_288)),
+    (18_000, 5000, 3, FOUR, 4, _THREE, 16, 2),
+    *((k * 1000, 0, 3, FOUR, 4, _MANY, 20, 3) for k in (30, 60, 90, 120, 180)),
+    *((k * 1000, 0, 3, EIGHT, 4, _MANY, 20, 3) for k in (240, 360, 600)),
     # One host with as many workers as the lab's two nodes had GPUs takes the same steps.
     (None, 0, 1, (1, 2, 4, 6, 8), 4, (128, 256, 512, 1024), 40, 3),
 )
@@ -84,8 +81,6 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     training = Training.of(WORK, asked, data, rates, here)
     workers = plans.counts(asked, here.workers)
     names = plans.recipes(asked, tuple(RATES)[: here.recipes])
-    # With one worker all recipes are the same.
-    several = tuple(n for n in workers if n > 1 and (asked.workers or n <= _RECIPE_WORKERS))
     # Of batches that the data do not fill a few times, one is left.
     batches = tuple(b for b in here.batches if 4 * b <= data.train) or here.batches[:1]
     options = {"workers": 1, "params": {"batch": batches}, "steps": here.steps}
@@ -99,7 +94,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     taken = ", ".join(RATES.get(name, name) for name in names)
     counts = "1, 2 and 4; 2, 6 and 8 on two nodes"
     return Plan(
-        studies=(sweep, *training.by_workers("Accuracy", names, workers, several)),
+        studies=(sweep, *training.by_workers("Accuracy", names, workers, most=4)),
         choices=plans.choices(
             ("device", "GPUs", f"{asked.cores} CPU cores, a thread per worker"),
             ("hosts", "1 and 2 (sbatch -N 2)", "1", one_host),
@@ -620,11 +615,5 @@ Two nodes need no other code: size() counts all workers, so the global batch and
 follow. Check that the steps of a job are divided by all workers: the lab's 3,120 steps show how \
 easily a count goes wrong.
 """,
-    references=(
-        "Y. LeCun, C. Cortes and C. Burges: The MNIST database of handwritten digits, 1998.",
-        "E. Alpaydin and C. Kaynak: Optical recognition of handwritten digits, UCI, 1998.",
-        "A. Sergeev and M. Del Balso: Horovod: fast and easy distributed deep learning in "
-        "TensorFlow, 2018.",
-        "P. Goyal et al.: Accurate, large minibatch SGD: training ImageNet in 1 hour, 2017.",
-    ),
+    references=shared.references_of("mnist"),
 )

@@ -37,6 +37,10 @@ def counts(asked: Asked, here: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(set(asked.workers))) or here
 
 
+TWO, FOUR, EIGHT = (1, 2), (1, 2, 4), (1, 2, 4, 8)
+"""Numbers of workers."""
+
+
 def recipes(asked: Asked, here: tuple[str, ...]) -> tuple[str, ...]:
     """Return the recipes, the plan's first one first where it is among those asked for."""
     chosen = tuple(dict.fromkeys(asked.recipes)) or here
@@ -313,10 +317,14 @@ class Training:
         return script_study(self.asked, name, title, work.script, flags, **given)
 
     def by_workers(
-        self, what: str, recipes: Sequence[str], workers: tuple[int, ...], several: tuple[int, ...]
+        self, what: str, recipes: Sequence[str], workers: tuple[int, ...], most: int = 8
     ) -> list[Planned]:
-        """Return the first recipe on all numbers of workers, and the others on several."""
+        """Return the first recipe on all numbers of workers, and the others on several.
+
+        That is up to `most`, unless the user asks for more; with one all recipes are the same.
+        """
         (first, *rest), metric = recipes, what.lower()
+        several = tuple(n for n in workers if n > 1 and (self.asked.workers or n <= most))
         title, others = f"Time and {metric} by workers, recipe {first}", f"{what} by workers, "
         made = [self.study("workers", title, recipes=(first,), workers=workers)]
         if rest and several:

@@ -566,7 +566,7 @@ def exchange_words(rows: Iterable[Row]) -> str:
     )
 
 
-# Figures that a lab derived from its own.
+# Figures that a lab derived from its own, and references.
 
 
 def claims_of(lab: str) -> tuple[Row, ...]:
@@ -575,9 +575,17 @@ def claims_of(lab: str) -> tuple[Row, ...]:
     `claimed` is as published, since its digits say how exact it means to be; `kind` is "ratio" for
     first / second, "less" for 1 - second / first.
     """
-    lines = published_path("claims").read_text(encoding="utf-8").splitlines()
-    rows = csv.DictReader(line for line in lines if not line.startswith("#"))
-    return tuple(check_claim(**row) for row in rows if row.pop("lab") == lab)
+    return tuple(check_claim(**row) for row in _read("claims") if row.pop("lab") == lab)
+
+
+def references_of(lab: str) -> tuple[str, ...]:
+    """Return what a lab's report refers to."""
+    return tuple(row["reference"] for row in _read("references") if lab in row["labs"].split())
+
+
+def _read(name: str) -> Iterable[dict[str, str]]:
+    lines = published_path(name).read_text(encoding="utf-8").splitlines()
+    return csv.DictReader(line for line in lines if not line.startswith("#"))
 
 
 def check_claim(what: str, kind: str, first: str, second: str, claimed: str) -> Row:

@@ -107,18 +107,10 @@ def transfer_lab(
         corrections=lambda found: corrected(spec, found, corrections),
         original=True,
         check_weights=check_weights,
-        references=REFERENCES,
+        references=shared.references_of(spec.name),
         **texts,
     )
 
-
-REFERENCES = (
-    "A. Sergeev, M. Del Balso. Horovod: fast and easy distributed deep learning. 2018.",
-    "P. Goyal et al. Accurate, large minibatch SGD: training ImageNet in 1 hour. 2017.",
-    "D. Kingma, J. Ba. Adam: a method for stochastic optimization. 2015.",
-    "M. Zeiler. ADADELTA: an adaptive learning rate method. 2012.",
-    "G. Griffin, A. Holub, P. Perona. Caltech-256 object category dataset. 2007.",
-)
 
 # The plan.
 
@@ -126,8 +118,6 @@ RECIPES = ("linear", "warmup", "fixed", "longer")
 """The labs' own first: they multiplied the rate by the workers, without a warm-up."""
 IMAGE_SIZES = {"quick": 64, "budget": 96, "full": 224}
 """Pixels of a side. Networks of ImageNet take 224; on a CPU that costs several times as much."""
-_RECIPE_WORKERS = 4
-"""The most that recipes beside the first are tried on, unless the user asks for more."""
 
 
 def plan(
@@ -186,10 +176,8 @@ def _studies(
         if not asked.recipes or ORIGINAL.name in asked.recipes
     }
     several = tuple(number for number in workers if number > 1)
-    # With one worker all recipes are the same, or nearly so.
-    some = tuple(number for number in several if asked.workers or number <= _RECIPE_WORKERS)
     first = own.pop(ORIGINAL.name) if recipes == (ORIGINAL.name,) else training
-    studies = first.by_workers("Accuracy", recipes, workers, some)
+    studies = first.by_workers("Accuracy", recipes, workers, most=4)
     # Two workers make the steps of one, which must have the same rate and epochs.
     if here.same_batch and recipes[0] not in ("longer", ORIGINAL.name) and {1, 2} <= {*workers}:
         title = "Accuracy of 2 workers that share the batch of one"
