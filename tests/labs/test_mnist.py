@@ -100,19 +100,22 @@ def test_bottlenecks_have_a_row_per_rank_and_name_an_idle_one() -> None:
 
 
 def test_size_counts_the_workers_of_all_nodes() -> None:
-    rows = {(row["nodes"], row["per_node"]): row for row in rows_of(mnist.TWO_NODES)}
+    rows = {(row["nodes"], row["per_node"]): row for row in rows_of(mnist.TWO_NODES, THE_LAB)}
     one, two = rows[1, 4], rows[2, 4]
     assert (one["workers"], two["workers"]) == (4, 8)
     assert two["global_batch"] == 2 * one["global_batch"] == 1024
     assert two["steps_per_epoch"] == pytest.approx(one["steps_per_epoch"] / 2)
     assert two["rate"] == pytest.approx(0.008)
-    lab = {key: (row["lab_job_s"], row["lab_accuracy"]) for key, row in rows.items()}
     # As published: two GPUs.
-    assert (lab[2, 1], lab[2, 3], lab[2, 4]) == (
-        (152.0235, 0.9902),
-        (None, 0.9905),
-        (None, 0.9879),
-    )
+    assert rows[2, 1]["job_s"].value == 152.0235
+    assert [rows[2, each]["accuracy"].value for each in (1, 3, 4)] == [0.9902, 0.9905, 0.9879]
+    assert rows[2, 3]["job_s"] is None
+    here = rows_of(mnist.TWO_NODES, HERE)
+    assert [(row["nodes"], row["workers"], row["global_batch"]) for row in here] == [
+        (1, 1, 128),
+        (1, 2, 256),
+        (1, 4, 512),
+    ]
 
 
 def test_the_best_count_is_named_only_where_runs_can_tell() -> None:

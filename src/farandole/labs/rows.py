@@ -354,7 +354,7 @@ def absent(row: Row, column: Column) -> str:
         return NOT_APPLICABLE
     if column.key in (row.not_reached or ()):
         return "not reached"
-    if "lab" in (row.source or "") or column.key.startswith("lab_"):
+    if "lab" in (row.source or ""):
         return NOT_PUBLISHED
     if row.void_for_speed:
         return NOT_APPLICABLE
