@@ -13,7 +13,7 @@ from farandole.labs.data import describe_mnist
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Rate
 from farandole.labs.plan import EIGHT, FOUR, TWO, Training, Workload
 from farandole.labs.questions import Question, bars, compare_recipes, correct, lines, rank_rows
-from farandole.labs.rows import HERE, Row, column, columns, four, having, measure, text
+from farandole.labs.rows import HERE, Row, column, columns, four, having, measure
 from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import training_steps
 from farandole.model.metrics import series_of
@@ -216,8 +216,7 @@ Counted here: {{ here | having("counted", study="workers") | each("{counted:whol
 def _worker_rows(found: Found) -> list[Row]:
     here = shared.setting_rows(found, "workers")
     for row in here:
-        row.compared = row.speedup
-        row.speed = row.note or ("counts" if row.launches else "the machine was too busy")
+        row.nodes, row.compared = 1, row.speedup
         if row.job_s and here[0].job_s:
             row.job_speedup = here[0].job_s.value / row.job_s.value
     lab = shared.published_rows(found, "mnist", throughput=None, seeds=1)
@@ -225,7 +224,7 @@ def _worker_rows(found: Found) -> list[Row]:
         # Of whole jobs: the lab has no other times.
         row.job_speedup = row.speedup.value if row.speedup else None
         row.compared = shared.estimate(row.job_speedup) if row.hosts == 1 else None
-        row.speedup, row.speed = None, f"on {plural(row.hosts, 'node')}"
+        row.nodes, row.speedup = row.hosts, None
     return [*here, *lab]
 
 
@@ -235,10 +234,9 @@ WORKERS = Question(
     title="Time, speedup, efficiency and accuracy by workers",
     rows=_worker_rows,
     columns=columns(
-        "source workers job_s job_speedup samples_per_s",
+        "source nodes workers job_s job_speedup samples_per_s",
         measure("speedup", "speedup of training", times),
         "efficiency accuracy runs",
-        text("speed", "speed"),
     ),
     notes=("The lab has whole jobs only: its efficiency is the job's speedup / workers.",),
     say="""
@@ -267,7 +265,7 @@ in brackets, the efficiency.
             "At the end of training; over several seeds with 95 % intervals. The lab's are after "
             "40 epochs on one node.",
             "source workers accuracy",
-            rows=lambda rows: [row for row in rows if row.hosts in (None, 1)],
+            rows=lambda rows: having(rows, nodes=1),
             zero=False,
         ),
     ),
