@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -283,9 +283,7 @@ class Lab:
     original_data: Mapping[str, str] = field(default_factory=dict)
     """The lab's own data by row of the report's table: "source", "training samples", "classes",
     "test samples", "training samples per class", "image size", and whatever else it had."""
-    method: (
-        tuple[tuple[str, str, str], ...] | Callable[[Found], Sequence[tuple[str, str, str]]]
-    ) = ()
+    method: tuple[tuple[str, str, str], ...] = ()
     """Rows "what / lab / here" beyond the plan's choices."""
     conclusion: str = ""
     """A template like `Question.say`. It sees `found` and `answers`, the answers by key."""

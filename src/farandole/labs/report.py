@@ -110,13 +110,12 @@ def lab_report(lab: Lab, found: Found, *, created: str) -> LabReport:
 
     answered = lab.answer(found)
     by_key = {one.question.key: one for one in answered}
-    method = lab.method(found) if callable(lab.method) else lab.method
     return LabReport(
         lab=lab,
         found=found,
         answered=answered,
         corrections=lab.corrections(found),
-        method=tuple(Choice(what=what, lab=there, here=here) for what, there, here in method),
+        method=tuple(Choice(what=what, lab=there, here=here) for what, there, here in lab.method),
         conclusion=sentences(lab.conclusion, found=found, answers=by_key),
         created=created,
         samples=draw_samples(lab.name, found.asked.data),
