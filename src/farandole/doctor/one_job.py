@@ -552,6 +552,20 @@ def collectives_in_another_order(job: Job) -> Iterator[Seen]:
                 where=next(iter(here.values()))[2],
             )
             return
+    shared = set.intersection(*(set(one.sites) for one in found.values()))
+    places = {
+        rank: [one.sites[at][1] for at in one.order if one.sites[at] in shared]
+        for rank, one in found.items()
+    }
+    for place in range(min(map(len, places.values()))):
+        if len({order[place] for order in places.values()}) > 1:
+            yield Seen(
+                text="The ranks call the same collectives in another order: what one rank sends "
+                "of the one is added to another's of the other.",
+                values={rank: f"first {order[place]}" for rank, order in places.items()},
+                where=next(iter(places.values()))[place],
+            )
+            return
     totals = {rank: sum(one.counts) for rank, one in found.items()}
     if job.ended in ("ok", "stopped") and len(set(totals.values())) > 1:
         yield Seen(

@@ -66,6 +66,8 @@ class Files:
 
 
 _files: Files | None = None
+_joined: dict[str, Any] = {}
+"""Of the last process group, which is gone when a short script's machine is told of."""
 
 
 def _begin() -> None:
@@ -89,8 +91,16 @@ def _begin() -> None:
 
 
 def install_torch(torch: Any) -> None:
-    """Follow files, and torch.save, whose own code opens them."""
+    """Follow files, torch.save, whose own code opens them, and who joins which job."""
     _begin()
+    distributed = torch.distributed
+    if distributed.is_available():
+
+        @wrap(distributed, "init_process_group")
+        def init(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            original(*args, **kwargs)
+            _joined["backend"] = str(distributed.get_backend())
+            _joined["world"] = [distributed.get_rank(), distributed.get_world_size()]
 
     @wrap(torch, "save")
     def save(original: Callable[..., Any], obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
@@ -130,9 +140,7 @@ def _machine(script: str) -> dict[str, Any]:
     from farandole.world.cores import read_cores
 
     torch: Any = sys.modules.get("torch")
-    distributed: Any = sys.modules.get("torch.distributed")
     script = getattr(sys.modules.get("__main__"), "__file__", None) or ""
-    joined = distributed is not None and distributed.is_available() and distributed.is_initialized()
     found: dict[str, Any] = {
         "threads": None if torch is None else int(torch.get_num_threads()),
         "affinity": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
@@ -149,9 +157,7 @@ def _machine(script: str) -> dict[str, Any]:
         "address": os.environ.get("MASTER_ADDR", ""),
         "device": "cpu",
     }
-    if joined:
-        found["backend"] = str(distributed.get_backend())
-        found["world"] = [distributed.get_rank(), distributed.get_world_size()]
+    found |= _joined
     context = getattr(sys.modules.get("farandole.engine.context"), "_current", None)
     if context is not None:
         found["world"] = [context.world.rank, context.world.size]

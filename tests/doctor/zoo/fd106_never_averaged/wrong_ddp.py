@@ -1,4 +1,4 @@
-"""The head is replaced after the wrap: DDP does not know it."""
+"""A head stands beside the wrapped model: DDP does not know it."""
 
 import torch
 import torch.distributed as dist
@@ -10,8 +10,8 @@ torch.manual_seed(0)
 
 net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
 model = DDP(net)
-model.module[2] = torch.nn.Linear(32, 4)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+head = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD([*model.parameters(), *head.parameters()], lr=0.05, momentum=0.9)
 
 generator = torch.Generator().manual_seed(1)
 x = torch.randn(512, 16, generator=generator)
@@ -22,7 +22,7 @@ for epoch in range(3):
     sampler.set_epoch(epoch)
     for inputs, labels in loader:
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss = torch.nn.functional.cross_entropy(head(model(inputs)), labels)
         loss.backward()
         optimizer.step()
 dist.destroy_process_group()

@@ -24,7 +24,10 @@ for epoch in range(3):
         loss = torch.nn.functional.cross_entropy(model(inputs), labels)
         loss.backward()
         optimizer.step()
-    metrics = {"loss": torch.ones(1), "accuracy": torch.ones(2)}
+    metrics = {"loss": torch.ones(1), "accuracy": torch.zeros(1)}
     for name in sorted(metrics, reverse=rank == 1):
-        dist.all_reduce(metrics[name].clone().resize_(2))
+        if name == "loss":
+            dist.all_reduce(metrics["loss"])
+        else:
+            dist.all_reduce(metrics["accuracy"])
 dist.destroy_process_group()
