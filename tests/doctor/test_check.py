@@ -26,7 +26,7 @@ def test_ids_are_chosen_by_their_beginnings() -> None:
     assert {one.id[:3] for one in chosen(["fd1"])} == {"FD1"}
     assert [one.id for one in chosen(["FD103"])] == ["FD103"]
     assert "FD103" not in [one.id for one in chosen(ignore=["FD103"])]
-    with pytest.raises(UsageError, match="there is no check FD999"):
+    with pytest.raises(UsageError, match="There is no check FD999"):
         chosen(["FD999"])
 
 

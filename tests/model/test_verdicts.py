@@ -19,7 +19,7 @@ from farandole.model.split import StepSplit
 from farandole.model.statistics import Estimate
 from farandole.model.utilisation import UtilisationRow
 from farandole.model.verdicts import Verdict, condense, find_verdicts, find_voids, void_of
-from farandole.study.records import Cell, Launch
+from farandole.study.records import Cell, Launch, Mistake
 from tests.model.build import (
     make_launch,
     make_rank,
@@ -653,6 +653,24 @@ def test_why_workers_did_not_train_together(
 ) -> None:
     assert void_of(launch_of(*changes)) == expected
     assert void_of(launch_of(*changes, steps=0)) is None
+
+
+def test_an_error_of_the_doctors_is_a_void_unless_a_rule_says_it_already() -> None:
+    found = (
+        Mistake(id="FD104", text="Weights differ."),
+        Mistake(id="FD107", text="lr is 1 and 2."),
+    )
+    launch = replace(launch_of(*both()), mistakes=found)
+    assert void_of(launch) == "mistake"
+    (cell,), _ = measure(make_study([launch]))
+    (void,) = find_voids(cell)
+    assert void.sentence == "Your 2 workers did not train together as they should: lr is 1 and 2."
+    assert void.mend == "See farandole doctor --explain FD107."
+    assert void_of(replace(launch, mistakes=found[:1])) is None
+    averaged = replace(launch_of(*both(bytes_sent=NOTHING)), mistakes=found)
+    assert void_of(averaged) == "not_averaged"
+    (cell,), _ = measure(make_study([averaged]))
+    assert find_voids(cell)[0].evidence["id"] == "FD101"
 
 
 def test_a_void_says_what_to_do_by_framework() -> None:

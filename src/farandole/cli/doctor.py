@@ -27,9 +27,12 @@ from farandole.format import plural
 from farandole.study.values import count, seconds
 
 if TYPE_CHECKING:
-    from farandole.doctor.check import Check
+    from farandole.doctor.check import Check, Diagnosis
     from farandole.doctor.facts import Job
     from farandole.doctor.run import Setting
+
+FEW_STEPS = 10
+"""With fewer, several checks have nothing to compare."""
 
 COMMAND = Command(
     name="doctor",
@@ -122,11 +125,11 @@ def _diagnose(
         print_json(to_json(job, diagnosis, ignored, command=setting.command))
     else:
         print("\n".join(terminal_lines(job, diagnosis, ignored)), flush=True)
-    code = _tell_end(job)
+    code = _tell_end(job, diagnosis)
     return 1 if diagnosis.errors else code
 
 
-def _tell_end(job: Job) -> int:
+def _tell_end(job: Job, diagnosis: Diagnosis) -> int:
     """Say how the launch ended if not well, and what was expected of it."""
     if job.ended not in ("ok", "stopped"):
         say(f"farandole: the script did not end well: {job.reason}")
@@ -138,6 +141,18 @@ def _tell_end(job: Job) -> int:
             "it printed."
         )
         return 1
+    if len(job.training) < job.workers:
+        say(
+            f"farandole: {len(job.training)} of {job.workers} workers trained. Every process that "
+            "the command starts is expected to."
+        )
+    steps = max(rank.steps for rank in job.training)
+    if steps < FEW_STEPS:
+        too_little = ", ".join(diagnosis.not_checked)
+        say(
+            f"farandole: the script ended after {plural(steps, 'step')}: too little for "
+            f"{too_little}. Give it more data or epochs; {FEW_STEPS} steps are enough for most."
+        )
     return 0
 
 
@@ -179,17 +194,13 @@ def _setting(args: argparse.Namespace) -> Setting:
 
 
 def _explain(args: argparse.Namespace, checks: Sequence[Check]) -> int:
-    from farandole.doctor.check import checks as all_checks
+    from farandole.doctor.check import find_check
     from farandole.doctor.text import list_lines, page
 
     if args.list:
         print("\n".join(list_lines(checks)))
         return 0
-    known = all_checks()
-    number = str(args.explain).upper()
-    if number not in known:
-        raise UsageError(f"there is no check {args.explain}. `farandole doctor --list` shows them.")
-    print(page(known[number]), end="")
+    print(page(find_check(str(args.explain))), end="")
     return 0
 
 

@@ -157,6 +157,7 @@ COMMAND = Command(
         "surviving failures (docs/how-to/elastic.md)": _ELASTIC_FLAGS,
         "output and supervision": (
             *_STALL_FLAGS,
+            flag("--doctor", "", "look for silent mistakes; tell of each once (see doctor)"),
             flag("--no-tag", "", "do not put [rank]<stdout>: before lines"),
             flag(
                 *("--env", "NAME[=V]", "pass this variable to workers on other hosts too"),
@@ -228,7 +229,7 @@ def main(args: argparse.Namespace) -> int:
             f"FARANDOLE_TRANSPORT=mpi mpirun -np {plan.num_workers} "
             f"{shlex.join([*python, *command])}"
         )
-    with _recording(plan) as plan:
+    with _recording(plan, watched=args.doctor) as plan, _watching(plan, watched=args.doctor):
         outcome, rank_hosts = _launch(plan, launcher, placement, args)
     lines = failure_lines(
         outcome.verdict,
@@ -381,7 +382,27 @@ def _launch(
 
 
 @contextlib.contextmanager
-def _recording(plan: Plan) -> Iterator[Plan]:
+def _watching(plan: Plan, *, watched: bool) -> Iterator[None]:
+    """Let the doctor look at the run, if that is asked for."""
+    if not watched:
+        yield
+        return
+    from farandole.doctor.text import finding_lines
+    from farandole.doctor.watch import Watcher
+    from farandole.recorder.detail import RECORD
+
+    assert plan.record_dir is not None
+    os.environ[RECORD] = "watch"
+    with Watcher(
+        plan.record_dir,
+        workers=plan.num_workers,
+        tell=lambda finding: say("farandole: the doctor found:", *finding_lines(finding)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def _recording(plan: Plan, *, watched: bool) -> Iterator[Plan]:
     """Prepare the folder of the record; write the timeline at the end, however that comes."""
     if plan.record_dir is not None:
         try:
@@ -390,27 +411,29 @@ def _recording(plan: Plan) -> Iterator[Plan]:
             raise UsageError(
                 f"--record {plan.record_dir}: it cannot be created ({error.strerror})."
             ) from error
-    if plan.timeline is None:
+    if plan.timeline is None and (plan.record_dir is not None or not watched):
         yield plan
         return
     import dataclasses
     import tempfile
-
-    from farandole.recorder import timeline
 
     with tempfile.TemporaryDirectory(prefix="farandole-record-") as folder:
         record_dir = plan.record_dir or Path(folder)
         try:
             yield dataclasses.replace(plan, record_dir=record_dir)
         finally:
-            ranks = timeline.write(record_dir, plan.timeline)
-            text = (
-                f"timeline of {plural(ranks, 'worker')} in {plan.timeline}: open it at "
-                "ui.perfetto.dev"
-            )
-            if not ranks:
-                text = f"no worker recorded anything: the timeline in {plan.timeline} is empty"
-            _say(text)
+            if plan.timeline is not None:
+                _write_timeline(record_dir, plan.timeline)
+
+
+def _write_timeline(record_dir: Path, file: Path) -> None:
+    from farandole.recorder import timeline
+
+    ranks = timeline.write(record_dir, file)
+    text = f"timeline of {plural(ranks, 'worker')} in {file}: open it at ui.perfetto.dev"
+    if not ranks:
+        text = f"no worker recorded anything: the timeline in {file} is empty"
+    _say(text)
 
 
 def show(stream: Stream, line: str) -> None:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
 from typing import Literal
@@ -198,8 +199,8 @@ def chosen(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Chec
     for name in (*select, *ignore):
         if not name or not any(one.startswith(name.upper()) for one in known):
             raise UsageError(
-                f"there is no check {name or repr(name)}. `farandole doctor --list` shows all of "
-                "them; FD1 stands for FD101 to FD199."
+                f"There is no check {name or repr(name)}.{_meant(name)} `farandole doctor --list` "
+                "shows all of them; FD1 stands for FD101 to FD199."
             )
     wanted = tuple(name.upper() for name in select) or ("FD",)
     unwanted = tuple(name.upper() for name in ignore)
@@ -208,6 +209,30 @@ def chosen(select: Sequence[str] = (), ignore: Sequence[str] = ()) -> tuple[Chec
         for one in known.values()
         if one.id.startswith(wanted) and not (unwanted and one.id.startswith(unwanted))
     )
+
+
+def find_check(name: str) -> Check:
+    """Return the check of an id.
+
+    Raises:
+        UsageError: there is none.
+    """
+    known = checks()
+    if name.upper() not in known:
+        raise UsageError(
+            f"There is no check {name or repr(name)}.{_meant(name)} `farandole doctor --list` "
+            "shows all of them."
+        )
+    return known[name.upper()]
+
+
+def _meant(name: str) -> str:
+    """Ask for the id that somebody may have meant, by its letters or by words of its title."""
+    known = checks()
+    close = get_close_matches(name.upper(), known, n=1, cutoff=0.6)
+    words = [one.id for one in known.values() if name and name.lower() in one.title.lower()]
+    found = words[:1] or close
+    return f" Did you mean {found[0]} ({known[found[0]].title})?" if found else ""
 
 
 def diagnose(job: Job, selected: Iterable[Check] | None = None) -> Diagnosis:

@@ -19,6 +19,9 @@ Facts that exist (fields as in the records below; * also without FARANDOLE_RECOR
    Calls       sites (operation, file:line), order, counts: collectives that the script calls itself
    Waiting     call, where, since_s: a collective that did not return
    File        path, mode, where: files that the script opened for writing
+   Evaluation  samples, dataset_size, hashes, exchanged, items: calls without gradients
+   Item, Shown, Printed, Compared   numbers of the script: from tensors, in texts, in decisions
+   Decides     name, monitor: callbacks of Keras's that stop or save by a metric
 
 Planned, by theme; whoever writes the checks adds record and recorder here:
 
@@ -31,9 +34,6 @@ Planned, by theme; whoever writes the checks adds record and recorder here:
    Scaler      step, scale, skipped
    Clip        step, where, norm, most, before_reduction
    Local       step, norms of gradients before they are averaged, passes, batch
-   FD4xx measurement (recorder/evaluation.py)
-   Evaluation  number, samples, batches, dataset_size, rank, where
-   Printed     name, value, where
 """
 
 from __future__ import annotations
@@ -250,6 +250,90 @@ class File:
 
 
 # FD4xx measurement and evaluation: records of recorder/evaluation.py
+
+
+@fact("evaluation")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """A trained model that was called without gradients, until training went on."""
+
+    number: int = 0
+    step: int = 0
+    where: str = ""
+    samples: int = 0
+    sizes: tuple[int, ...] = ()
+    """Samples by batch."""
+    dataset_size: int | None = None
+    sampler: str = ""
+    replicas: int | None = None
+    whole: bool = False
+    """Whether a loader was gone through to its end."""
+    hashes: tuple[str, ...] = ()
+    """Of the inputs of the first samples."""
+    training: tuple[str, ...] = ()
+    """Layers that were in training mode."""
+    exchanged: tuple[str, ...] = ()
+    """Operations that averaged or gathered something, from its begin until training went on."""
+    trimmed: bool = False
+    """Whether Accelerate's gather_for_metrics left out what was padded."""
+    items: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """Numbers that the script took out of tensors meanwhile, by file:line."""
+
+
+@fact("item")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A number that the script took out of a tensor in training."""
+
+    step: int = 0
+    where: str = ""
+    value: float = 0.0
+    exchanged: bool = False
+    """Whether the script averaged or gathered something in this step before."""
+
+
+@fact("shown")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """A number that was turned into text, and what it was made from."""
+
+    step: int = 0
+    where: str = ""
+    value: float = 0.0
+    origin: tuple[Any, ...] = ("",)
+    """("train" or "eval", file:line of the tensor's), or ("rate", begin_s, end_s, numerator)."""
+
+
+@fact("printed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Printed:
+    """Numbers in a line that was printed or logged, with evaluations behind it."""
+
+    step: int = 0
+    where: str = ""
+    number: int = 0
+    """Of the last evaluation."""
+    numbers: tuple[tuple[str, str], ...] = ()
+    """What stands before each, and its text."""
+
+
+@fact("compared")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """A figure of an evaluation that the script compared with another number."""
+
+    step: int = 0
+    where: str = ""
+    value: float = 0.0
+
+
+@fact("decides")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decides:
+    """A callback of Keras's that stops, or saves, by a metric."""
+
+    name: str = ""
+    monitor: str = ""
 
 
 # A launch

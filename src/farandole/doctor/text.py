@@ -5,6 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 from farandole.doctor.check import FRAMEWORKS, THEMES, Check, Diagnosis, Finding
 from farandole.doctor.facts import Job
@@ -141,7 +142,7 @@ def _rule(one: Check) -> dict[str, Any]:
 
 def _result(one: Finding, script: str) -> dict[str, Any]:
     file, _, line = one.where.rpartition(":")
-    place: dict[str, Any] = {"artifactLocation": {"uri": file or script}}
+    place: dict[str, Any] = {"artifactLocation": {"uri": quote(file or script)}}
     if line.isdecimal():
         place["region"] = {"startLine": int(line)}
     values = "".join(f"\nrank {rank}: {value}" for rank, value in one.values.items())

@@ -24,7 +24,7 @@ from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
 from farandole.model.statistics import LEAST_LAUNCHES, SPEED_MARGIN, Estimate, ratio, speed_relation
 from farandole.model.utilisation import UtilisationRow
-from farandole.study.records import Cell, Floats, Launch, Rank
+from farandole.study.records import Cell, Floats, Launch, Mistake, Rank
 
 Bound = Literal[
     "compute", "communication", "input", "straggler", "fixed_cost", "oversubscription", "unknown"
@@ -37,6 +37,7 @@ VoidKind = Literal[
     "whole_data",
     "overlapping_parts",
     "work_unknown",
+    "mistake",
 ]
 Evidence = Mapping[str, float | str]
 LINEAR = 0.90
@@ -79,6 +80,14 @@ _TWICE = 1.25
 """Samples of all workers in an epoch, over the data set's, above which parts overlap."""
 _REPEATED = ("same_samples", "whole_data", "overlapping_parts")
 _ELSEWHERE = ("buffers", "parameters", "objects", "other")
+DOCTOR_IDS: Mapping[str, tuple[str, ...]] = {
+    "not_averaged": ("FD101",),
+    "weights_differ": ("FD104", "FD103"),
+    "same_samples": ("FD201",),
+    "whole_data": ("FD202",),
+    "overlapping_parts": ("FD205", "FD202"),
+}
+"""The same mistakes by the ids of `farandole doctor`: where a void says it, the id does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +154,11 @@ RULES: Mapping[str, Rule] = {
         "and called no model in training mode. A step may do less work with more workers, so steps "
         "per second are not a speedup.",
         "Record each worker's samples: call farandole.record(samples=...) in every step.",
+    ),
+    "mistake": Rule(
+        "void",
+        "Your {workers:worker} did not train together as they should: {text}",
+        "See farandole doctor --explain {id}.",
     ),
     "leaves_linear": Rule(
         "note",
@@ -1025,7 +1039,15 @@ def void_of(launch: Launch) -> VoidKind | None:
         return "not_averaged"
     if _weights_differ(ranks):
         return "weights_differ"
-    return "same_samples" if _same_samples(ranks) else None
+    if _same_samples(ranks):
+        return "same_samples"
+    return "mistake" if _mistake(launch) else None
+
+
+def _mistake(launch: Launch) -> Mistake | None:
+    """Return the first error of the doctor's that no rule here knows."""
+    known = {number for numbers in DOCTOR_IDS.values() for number in numbers}
+    return next((one for one in launch.mistakes if one.id not in known), None)
 
 
 def _overlaps(ranks: Sequence[Rank]) -> list[float | None]:
@@ -1111,13 +1133,19 @@ def mistake_of(launch: Launch) -> str | None:
     kind = void_of(launch)
     if kind is None:
         return None
-    sentence = fill(RULES[kind].sentence, workers=launch.cell.workers)
-    return f"{sentence} {_mend(RULES[kind], launch.ranks)}"
+    sentence = fill(RULES[kind].sentence, workers=launch.cell.workers, **_words(launch))
+    return f"{sentence} {_mend(kind, launch)}"
 
 
-def _mend(rule: Rule, ranks: Sequence[Rank]) -> str:
-    keras = any("keras" in rank.framework for rank in ranks)
-    return (keras and rule.with_keras) or rule.action
+def _words(launch: Launch) -> dict[str, str]:
+    one = _mistake(launch)
+    return {} if one is None else {"text": one.text, "id": one.id}
+
+
+def _mend(kind: VoidKind, launch: Launch) -> str:
+    rule = RULES[kind]
+    keras = any("keras" in rank.framework for rank in launch.ranks)
+    return fill((keras and rule.with_keras) or rule.action, **_words(launch))
 
 
 def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
@@ -1133,15 +1161,24 @@ def _void(kind: VoidKind, found: Measured, launches: Sequence[Launch]) -> Void:
         "whole_data": {"samples": found.samples or 0},
         "overlapping_parts": {"samples": found.samples or 0, "samples of an epoch": seen},
         "work_unknown": {"steps": steps},
+        "mistake": _words(launches[0]),
     }
+    known = DOCTOR_IDS.get(kind)
+    words = _words(launches[0])
     return Void(
         kind=kind,
         cell=found.cell,
         label=found.label,
         launches=tuple(launch.id for launch in launches),
-        sentence=fill(rule.sentence, workers=found.cell.workers, samples=found.samples, seen=seen),
-        mend=_mend(rule, ranks),
-        evidence=evidence[kind],
+        sentence=fill(
+            rule.sentence,
+            workers=found.cell.workers,
+            samples=found.samples,
+            seen=seen,
+            **words,
+        ),
+        mend=_mend(kind, launches[0]),
+        evidence={**evidence[kind], **({"id": known[0]} if known else {})},
     )
 
 

@@ -68,6 +68,8 @@ def install() -> None:
 
             contention.follow_keras_data()
 
+    if detailed:
+        detail.install()
     after_import(("argparse",), follow_arguments)
     after_import(("torch",), follow_torch)
     after_import(("torch.utils.data.dataloader",), follow_loaders)

@@ -42,6 +42,8 @@ class CallLog:
         """Take note of a call, if it comes from the script on its main thread."""
         if threading.current_thread() is not self._main:
             return
+        for hear in listeners:
+            hear(operation)
         where = call_site(frame or sys._getframe(1))
         if not where:
             return
@@ -72,6 +74,8 @@ class CallLog:
         }
 
 
+listeners: list[Callable[[str], None]] = []
+"""Told of each collective by its operation, those of a group included."""
 _log = CallLog()
 _inside = threading.local()
 
@@ -109,6 +113,9 @@ def _followed(
             payload = args[place] if len(args) > place else kwargs.get(argument)
             shape = getattr(payload, "shape", None)
             _log.called(name, "" if shape is None else "x".join(map(str, shape)), sys._getframe(1))
+        else:
+            for hear in listeners:
+                hear(name)
         _inside.counted = True
         try:
             return original(*args, **kwargs)

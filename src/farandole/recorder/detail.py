@@ -42,6 +42,13 @@ def sampled(step: int, level: Detail) -> bool:
     return step in _FIRST or step % EVERY["doctor"] == 0
 
 
+def install() -> None:
+    """Follow what scripts import before a framework."""
+    from farandole.recorder import evaluation
+
+    evaluation.install()
+
+
 def install_torch(torch: Any) -> None:
     """Follow torch by all modules that can."""
     _install("install_torch", torch)

@@ -17,6 +17,7 @@ MOST_FILES = 200
 _WRITING = os.O_WRONLY | os.O_RDWR
 # Not the script's results: devices, pipes, caches, bytecode, locks.
 _PASSED_OVER = ("/dev/", "/proc/", "/sys/", "/memfd:")
+_HIDDEN = os.sep + "."  # settings and caches of libraries, such as ~/.keras
 _ENDINGS = (".pyc", ".lock", ".jsonl.tmp")
 _VERSIONS = ("torch", "numpy", "keras", "tensorflow", "jax", "lightning", "accelerate")
 _MOST_MODULES = 50
@@ -47,7 +48,8 @@ class Files:
         try:
             name = os.path.realpath(os.fsdecode(path))
             passed_over = name.startswith((*_PASSED_OVER, self._own)) or name.endswith(_ENDINGS)
-            if passed_over or (name, mode) in self._seen or len(self._seen) >= MOST_FILES:
+            hidden = _HIDDEN in name.removeprefix(os.getcwd())  # noqa: PTH109
+            if passed_over or hidden or (name, mode) in self._seen or len(self._seen) >= MOST_FILES:
                 return
             where = call_site(sys._getframe(2))
             if not where:

@@ -27,7 +27,7 @@ from farandole.study.patterns import OutputReader
 from farandole.study.plan import Planned
 from farandole.study.progress import Listener
 from farandole.study.read import read_ranks
-from farandole.study.records import Launch, Outcome, Rank
+from farandole.study.records import Launch, Mistake, Outcome, Rank
 from farandole.study.spec import Spec
 from farandole.study.tensorboard import read_metrics
 from farandole.study.values import typed
@@ -218,8 +218,21 @@ def _run(
         warm=ended.warm,
         figures={} if throughput is None else {"throughput": throughput},
         metrics=(*reader.metrics(), *read_metrics(place / WORK, begin_unix_s=unix_s)),
+        mistakes=_mistakes(place, cell.workers, outcome) if good else (),
         ranks=ranks,
     )
+
+
+def _mistakes(place: Path, workers: int, outcome: Outcome) -> tuple[Mistake, ...]:
+    """Apply the doctor's cheap checks to what the workers recorded."""
+    if workers < 2:
+        return ()
+    from farandole.doctor.check import checks, diagnose
+    from farandole.doctor.facts import read_job
+
+    job = read_job(place, workers=workers, ended="ok" if outcome == "ok" else "stopped")
+    found = diagnose(job, [one for one in checks().values() if one.cheap])
+    return tuple(Mistake(id=one.id, text=one.text) for one in found.errors)
 
 
 def _read_cpu(warm: WarmStarts) -> CpuReading:

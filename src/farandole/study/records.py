@@ -234,6 +234,15 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Mistake:
+    """An error that the doctor found in a launch."""
+
+    id: str
+    """`farandole doctor --explain` says more."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """One launch of one cell."""
 
@@ -265,6 +274,8 @@ class Launch:
     """Read from output or imported: throughput (samples/s), step_s, epoch_s, job_s, ..."""
     metrics: tuple[Metric, ...] = ()
     """Of the launch as a whole: from patterns and TensorBoard files."""
+    mistakes: tuple[Mistake, ...] = ()
+    """What the doctor's cheap checks found."""
     ranks: tuple[Rank, ...] = field(default=(), repr=False)
 
     @property
