@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations, pairwise
 from statistics import fmean, median
 
@@ -111,12 +112,15 @@ class Reported:
     text: str
     where: str
 
-    def is_near(self, other: float) -> bool:
-        """Say whether this may be the other number, as it is or in percent."""
+    def is_near(self, other: float, *, counted: bool = True) -> bool:
+        """Say whether this may be the other number; a share of what is counted also in percent."""
         if not math.isfinite(other):
             return False
         close = self.tolerance + 1e-7 * abs(other)
-        return abs(self.value - other) <= close or abs(self.value - 100 * other) <= 100 * close
+        in_percent = (
+            counted and 0.01 <= other <= 1.0 and abs(self.value - 100 * other) <= 100 * close
+        )
+        return in_percent or abs(self.value - other) <= close
 
 
 def reported(rank: Rank, one: Evaluation) -> list[Reported]:
@@ -310,18 +314,19 @@ def _misdivided(
         right += [] if is_global else [own / mine]
         if any(said.is_near(value) for value in right) or said.is_near(own):
             return ""
+        near = partial(said.is_near, counted=own.is_integer())
         if is_global:
-            if said.is_near(own / mine):
+            if near(own / mine):
                 wrong = f"{brief(own)} of all ranks over the {mine} samples of rank {rank}"
             continue
-        if said.is_near(own / size):
+        if near(own / size):
             wrong = f"{brief(own)} of rank {rank} alone over all {size} samples"
-        elif len(by_rank) == len(one) and said.is_near(whole / len(one) / size):
+        elif len(by_rank) == len(one) and near(whole / len(one) / size):
             wrong = (
                 f"the mean of what ranks counted, {brief(whole / len(one))}, over all {size} "
                 f"samples: {brief(whole)} were counted in all"
             )
-        elif len(by_rank) == len(one) and said.is_near(whole / mine):
+        elif len(by_rank) == len(one) and near(whole / mine):
             wrong = f"{brief(whole)} of all ranks over the {mine} samples of rank {rank}"
     return wrong
 
@@ -397,7 +402,7 @@ def mean_of_means(job: Job) -> Iterator[Seen]:
         for rank in job.ranks:
             mine = one.get(rank.rank)
             if mine is not None:
-                seen += _unequal_batches(rank, mine)
+                seen += _unequal_batches(rank, one)
         if share_of_data(one, job.workers) == "parts":
             seen += _unequal_parts(job, one)
     if seen:
@@ -406,32 +411,44 @@ def mean_of_means(job: Job) -> Iterator[Seen]:
         raise NotChecked("the script took no numbers out of tensors in an evaluation")
 
 
-def _unequal_batches(rank: Rank, one: Evaluation) -> Iterator[Seen]:
-    sizes, samples = one.sizes, sum(one.sizes)
+def _unequal_batches(rank: Rank, one: Round) -> Iterator[Seen]:
+    mine = one[rank.rank]
+    sizes, samples = mine.sizes, sum(mine.sizes)
     if len(set(sizes)) < 2 or not samples:
         return
     off = sum(abs(1 / len(sizes) - size / samples) for size in sizes) / 2
-    for said in reported(rank, one):
-        for values in one.items.values():
-            total = math.fsum(values)
-            if len(values) == len(sizes):
-                flat = total / len(sizes)
-                weighted = sum(v * n for v, n in zip(values, sizes, strict=True)) / samples
-                difference = f" ({number(weighted)} by samples)"
-            elif len(values) == 1 and not values[0].is_integer():
-                flat, weighted, difference = total / len(sizes), math.nan, ""
-            else:
-                continue
-            if flat and said.is_near(flat) and not said.is_near(weighted):
-                yield Seen(
-                    text=f"{said.text} weighs {len(sizes)} batches alike, of {min(sizes)} to "
-                    f"{max(sizes)} samples{difference}.",
-                    values={rank.rank: f"batches of {_short(sizes)}"},
-                    step=one.step,
-                    where=said.where,
-                    severity=None if off > _UNEVEN else "note",
-                )
-                return
+    for said in reported(rank, mine):
+        for where, values in mine.items.items():
+            candidates = [_means(mine, where)]
+            by_rank = [_means(each, where) for each in one.values()]
+            if len(by_rank) > 1:
+                parts = [sum(each.sizes) for each in one.values()]
+                weighted = sum(mean[1] * n for mean, n in zip(by_rank, parts, strict=True))
+                flat = fmean(mean[0] for mean in by_rank)
+                candidates.append((flat, weighted / sum(parts)))
+            if len(values) == 1 and not values[0].is_integer():
+                candidates.append((values[0] / len(sizes), math.nan))
+            for flat, weighted in candidates:
+                if flat and said.is_near(flat) and not said.is_near(weighted):
+                    right = "" if math.isnan(weighted) else f" ({number(weighted)} by samples)"
+                    yield Seen(
+                        text=f"{said.text} weighs {len(sizes)} batches alike, of {min(sizes)} to "
+                        f"{max(sizes)} samples{right}.",
+                        values={rank.rank: f"batches of {_short(sizes)}"},
+                        step=mine.step,
+                        where=said.where,
+                        severity=None if off > _UNEVEN else "note",
+                    )
+                    return
+
+
+def _means(one: Evaluation, where: str) -> tuple[float, float]:
+    """Return the mean of the batches' values, and that by samples; NaN where there are others."""
+    values, sizes = one.items.get(where, ()), one.sizes
+    if len(values) != len(sizes) or not sum(sizes):
+        return math.nan, math.nan
+    weighted = sum(value * n for value, n in zip(values, sizes, strict=True))
+    return math.fsum(values) / len(values), weighted / sum(sizes)
 
 
 def _unequal_parts(job: Job, one: Round) -> Iterator[Seen]:
@@ -498,8 +515,15 @@ def decides_alone(job: Job) -> Iterator[Seen]:
     several(job)
     steps = {rank.rank: rank.steps for rank in job.training}
     last = {rank.rank: found[-1] for rank in job.training if (found := rank.facts(Evaluation))}
-    stopped = [r for r, one in last.items() if one.step == steps[r] < max(steps.values())]
-    apart = bool(stopped) and job.ended != "stopped"
+    going = {
+        rank.rank
+        for rank in job.training
+        if rank.steps > min(steps.values())
+        or rank.lines("waiting")
+        or rank.end.get("pass_under_way")
+    }
+    stopped = [r for r, one in last.items() if one.step == steps[r] and r not in going]
+    apart = bool(stopped and going) and job.ended != "stopped"
     by_place: dict[str, dict[int, list[float]]] = {}
     for rank in job.ranks:
         for one in rank.facts(Compared):
@@ -515,6 +539,7 @@ def decides_alone(job: Job) -> Iterator[Seen]:
                     severity=None if apart else "warning",
                 )
                 return
+    yield from _saved_apart(job)
     yield from _keras_decides(job)
     if apart and len(last) > 1:
         yield Seen(
@@ -525,6 +550,28 @@ def decides_alone(job: Job) -> Iterator[Seen]:
         )
     elif not by_place and not last and not any(rank.lines("decides") for rank in job.ranks):
         raise NotChecked("no evaluation was seen, and no decision by one")
+
+
+def _saved_apart(job: Job) -> Iterator[Seen]:
+    """Find checkpoints that ranks write behind different evaluations."""
+    by_place: dict[str, dict[int, list[int]]] = {}
+    for rank in job.ranks:
+        evaluated = {one.step for one in rank.facts(Evaluation)}
+        for line in rank.lines("saved"):
+            if line["step"] in evaluated:
+                steps = by_place.setdefault(str(line["where"]), {})
+                steps.setdefault(rank.rank, []).append(int(line["step"]))
+    for where, by_rank in by_place.items():
+        shared = min(rank.steps for rank in job.training)
+        found = {rank: [at for at in steps if at <= shared] for rank, steps in by_rank.items()}
+        if len(found) == job.workers and len(set(map(tuple, found.values()))) > 1:
+            yield Seen(
+                text="The ranks save behind different evaluations.",
+                values={rank: f"behind steps {_short(steps)}" for rank, steps in found.items()},
+                where=where,
+                severity="warning",
+            )
+            return
 
 
 def _keras_decides(job: Job) -> Iterator[Seen]:

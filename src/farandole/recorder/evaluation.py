@@ -21,7 +21,7 @@ from farandole.recorder.batches import MOST_SAMPLES, arrays_of, first_length, ha
 from farandole.recorder.detail import call_site, detail, frames, is_users
 from farandole.recorder.recorder import Recorder, current, when_opened, wrap
 
-MOST_EVALUATIONS = 40
+MOST_EVALUATIONS = 100
 MOST_LINES = 300
 """Lines of each kind: what is shown in every step is enough to be seen in the first ones."""
 _MOST_VALUES = 400
@@ -31,6 +31,7 @@ _LOSSES = (
     *("cross_entropy", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"),
     *("binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div"),
 )
+_DDP = "DistributedDataParallel"
 _CLOCKS = ("time", "perf_counter", "monotonic")
 
 
@@ -173,6 +174,8 @@ class _Evaluation:
         self.modules: dict[int, int] = {}
         """Samples by module that was called."""
         self.first: weakref.ref[Any] | None = None
+        self.parameters: list[int] = []
+        """Of the first module, which may be gone when the script ends."""
         self.hashes: list[str] = []
         self.items: dict[str, list[float]] = {}
         self.exchanged: list[str] = []
@@ -227,6 +230,8 @@ class Follower:
         self._trained_so = 0
         self._training_mode = False
         self.backwards = 0
+        self._under_way = False
+        """Whether a training pass has begun since the last update."""
         self._exchanged = False
         """Whether the script averaged or gathered anything since the last update."""
 
@@ -240,14 +245,19 @@ class Follower:
     def called(self, module: Any, args: Any, kwargs: Any) -> None:
         """Take note of a call of a module that is not within another one's."""
         if self._torch.is_grad_enabled():
-            if module.training:
+            # A wrapper's own mode is not always that of what it wraps.
+            inner = module.module if type(module).__name__ == _DDP else module
+            if inner.training:
                 if any(id(one) in self._parameters for one in _first_parameters(module)):
                     self._training_mode, self._evaluation_mode = True, 0
+                    self._under_way = True
+                    source = self._pass
                     self.close()
-                    if self._pass is not None and len(self._pass.trains) < _MOST_VALUES:
+                    self._pass = source
+                    if source is not None and len(source.trains) < _MOST_VALUES:
                         samples = first_length((args, kwargs)) or 0
                         place = call_site(sys._getframe(2))
-                        self._pass.trains.append((module, samples, place))
+                        source.trains.append((module, samples, place))
             else:
                 self._evaluation_mode += 1
             return
@@ -261,6 +271,7 @@ class Follower:
         one.modules[id(module)] = one.modules.get(id(module), 0) + samples
         if one.first is None:
             one.first = weakref.ref(module)
+            one.parameters = [id(p) for p in module.parameters()]
             one.fields["where"] = call_site(sys._getframe(2))
             one.fields["training"] = _training_layers(module)
         if one.first() is module and len(one.fields["sizes"]) < _MOST_VALUES:
@@ -301,6 +312,7 @@ class Follower:
         found = _Evaluation(self._count, recorder.steps, one)
         self._count += 1
         found.first = weakref.ref(module)
+        found.parameters = [id(p) for p in module.parameters()]
         found.modules[id(module)] = sum(samples for _, samples, _ in trains)
         found.fields |= {"where": where, "training": _training_layers(module)}
         found.fields["sizes"] = [samples for _, samples, _ in trains]
@@ -312,7 +324,7 @@ class Follower:
             kept = self._open[-1].items.setdefault(name, [])
             if len(kept) < _MOST_VALUES:
                 self._busy = True
-                kept.append(float(loss))
+                kept.append(float(loss.detach()))
                 self._busy = False
 
     def updated(self, optimizer: Any, *_: Any) -> None:
@@ -322,15 +334,18 @@ class Follower:
             self._parameters |= {id(p) for g in optimizer.param_groups for p in g["params"]}
         if self._evaluation_mode and self._training_mode:
             self._trained_so += 1
-        self._evaluation_mode, self._exchanged = 0, False
+        self._evaluation_mode, self._exchanged, self._under_way = 0, False, False
         self.close()
 
     def exchanged(self, operation: str) -> None:
         """Take note of a collective that the script, or a library for it, has called."""
         if "reduce" not in operation and "gather" not in operation:
             return
+        callers = {frame.f_code.co_name for frame in frames(sys._getframe(1))}
+        if "reduce_boolean_decision" in callers:
+            return  # Lightning asks whether to stop
         self._exchanged = True
-        trimmed = any(f.f_code.co_name == "gather_for_metrics" for f in frames(sys._getframe(1)))
+        trimmed = "gather_for_metrics" in callers
         for one in self._open:
             one.trimmed |= trimmed
             if operation not in one.exchanged:
@@ -343,8 +358,8 @@ class Follower:
             return
         found, self._open, self._pass = self._open, [], None
         for one in found:
-            if not self._trains(one):
-                continue
+            if self._parameters.isdisjoint(one.parameters):
+                continue  # a teacher, which is not trained
             source = one.source
             recorder.tell(
                 "evaluation",
@@ -358,11 +373,6 @@ class Follower:
                 items={where: values for where, values in one.items.items() if values},
                 end_s=_monotonic(),
             )
-
-    def _trains(self, one: _Evaluation) -> bool:
-        """Say whether what was called is trained: a teacher is not."""
-        module = one.first() if one.first is not None else None
-        return module is not None and any(id(p) in self._parameters for p in module.parameters())
 
     # What the script makes of it
 
@@ -416,9 +426,10 @@ class Follower:
         """Take note of the numbers in a text for people."""
         if not self._open or self._busy or len(text) > 2000:
             return
-        numbers = [
-            (text[max(0, at.start() - 24) : at.start()], at[0]) for at in _NUMBER.finditer(text)
-        ]
+        numbers, end = [], 0
+        for at in _NUMBER.finditer(text):
+            numbers.append((text[max(end, at.start() - 24) : at.start()].strip(" \t\n,;|"), at[0]))
+            end = at.end()
         if not numbers:
             return
         where = call_site(frame)
@@ -427,7 +438,7 @@ class Follower:
                 "printed",
                 where=where,
                 number=self._open[-1].fields["number"],
-                numbers=[[label.strip(), text] for label, text in numbers[:12]],
+                numbers=numbers[:12],
             )
 
     def _tell(self, kind: str, **fields: Any) -> None:
@@ -443,7 +454,10 @@ class Follower:
 
         def ending() -> dict[str, Any]:
             self.close()
-            return {"trained_in_evaluation_mode": self._trained_so}
+            return {
+                "trained_in_evaluation_mode": self._trained_so,
+                "pass_under_way": self._under_way,
+            }
 
         recorder.add_ending(ending)
         from farandole.recorder import calls
@@ -521,6 +535,12 @@ def install_torch(torch: Any) -> None:
     @wrap(torch.Tensor, "backward")
     def backward(original: Any, *args: Any, **kwargs: Any) -> Any:
         follower.backwards += 1
+        return original(*args, **kwargs)
+
+    @wrap(torch, "save")
+    def save(original: Any, *args: Any, **kwargs: Any) -> Any:
+        if where := call_site(sys._getframe(2)):
+            follower._tell("saved", where=where)
         return original(*args, **kwargs)
 
     for name in ("__float__", "__int__", "tolist"):
