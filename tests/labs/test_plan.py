@@ -10,6 +10,7 @@ from farandole.errors import UsageError
 from farandole.labs import plan
 from farandole.labs.lab import Choice, Rate
 from farandole.labs.plan import STUDY_S, Training, Workload, lab_recipe, launch_s, steps_s
+from farandole.labs.rows import Row
 from farandole.recipes import RECIPES
 from tests.labs.trained import asked, facts, flag
 
@@ -28,10 +29,7 @@ TRAINING = Training(
     asked=asked("budget"),
     data=facts(1000, 200),
     rate=RATE,
-    samples=400,
-    test_samples=0,
-    epochs=3,
-    seeds=2,
+    effort=Row(samples=400, test_samples=0, epochs=3, seeds=2),
 )
 
 

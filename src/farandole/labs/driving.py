@@ -66,7 +66,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     here = plans.chosen(asked, EFFORTS, effort)
     names = plans.recipes(asked, RECIPES[: here.recipes])
     workers = plans.counts(asked, here.workers)
-    training = Training.of(WORK, asked, data, rates, here)
+    training = Training(WORK, asked, data, rates.get(WORK.name, WORK.guess), here)
     studies = [
         *training.by_workers("Loss", names, workers),
         _steps_of_eight(training),

@@ -139,7 +139,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
         split = {"workers": here.splits, "split": "all"}
         studies.append(study(SPLIT, title, split_s, split, {"global_batch": shared}, repeats))
     everything = here.but(samples=0, test_samples=0)
-    training = Training.of(SMALL, asked, data, rates, everything)
+    training = Training(SMALL, asked, data, rates.get(SMALL.name, SMALL.guess), everything)
     workers = plans.counts(asked, here.workers)
     names = plans.recipes(asked, RECIPES[: here.recipes])
     studies += training.by_workers("Accuracy", names, workers)

@@ -78,7 +78,7 @@ def plan(asked: Asked, data: DataFacts, rates: Mapping[str, Rate], effort: int) 
     here = plans.chosen(asked, EFFORTS, effort)
     samples, epochs = length(here, data.train)
     here = here.but(samples=samples, epochs=epochs)
-    training = Training.of(WORK, asked, data, rates, here)
+    training = Training(WORK, asked, data, rates.get(WORK.name, WORK.guess), here)
     workers = plans.counts(asked, here.workers)
     names = plans.recipes(asked, tuple(RATES)[: here.recipes])
     # Of batches that the data do not fill a few times, one is left.

@@ -247,7 +247,7 @@ class Workload:
         return self.speed_study(asked, self.name, title, options=options, seconds=once_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Training:
     """What the studies of a plan have in common whose launches train to the script's end."""
 
@@ -255,21 +255,8 @@ class Training:
     asked: Asked
     data: DataFacts
     rate: Rate
-    samples: int
-    """To train on; 0: all."""
-    test_samples: int
-    """0: all."""
-    epochs: int
-    seeds: int
-
-    @classmethod
-    def of(
-        cls, work: Workload, asked: Asked, data: DataFacts, rates: Mapping[str, Rate], here: Row
-    ) -> Training:
-        """Return what an effort's studies have in common."""
-        keys = ("samples", "test_samples", "epochs", "seeds")
-        rate, given = rates.get(work.name, work.guess), {key: here[key] for key in keys}
-        return cls(workload=work, asked=asked, data=data, rate=rate, **given)
+    effort: Row
+    """Samples and test samples (0: all), epochs and seeds."""
 
     def study(
         self,
@@ -284,24 +271,24 @@ class Training:
 
         `varied` is what the script is given several values of, with one seed: samples, lr.
         """
-        work, data = self.workload, self.data
-        seeds = 1 if varied else self.seeds
+        work, data, here = self.workload, self.data, self.effort
+        seeds = 1 if varied else here.seeds
         one_seed = sum(
             launch_s(
                 self.rate,
                 workers=count,
                 cores=self.asked.cores,
                 samples=samples,
-                epochs=lab_recipe(each).epochs(self.epochs),
-                test_samples=taken(self.test_samples, data.test),
+                epochs=lab_recipe(each).epochs(here.epochs),
+                test_samples=taken(here.test_samples, data.test),
             )
             for count in workers
             for each in recipes
-            for samples in varied.get("samples") or (taken(self.samples, data.train),)
+            for samples in varied.get("samples") or (taken(here.samples, data.train),)
         )
-        flags = {"epochs": self.epochs, "batch-size": "{batch}"}
-        flags |= {"samples": subset(self.samples, data.train)}
-        flags |= {"test-samples": subset(self.test_samples, data.test)}
+        flags = {"epochs": here.epochs, "batch-size": "{batch}"}
+        flags |= {"samples": subset(here.samples, data.train)}
+        flags |= {"test-samples": subset(here.test_samples, data.test)}
         flags |= {"lr": f"{work.learning_rate:g}", "recipe": "{recipe}", "seed": "{seed}"}
         flags |= {key: f"{{{key}}}" for key in varied}
         options = {

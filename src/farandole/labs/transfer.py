@@ -126,7 +126,7 @@ def plan(
     """Return the studies of a size."""
     here = plans.chosen(asked, (*spec.efforts[:1], *spec.efforts), effort)
     work, pixels = _workload(spec, asked), IMAGE_SIZES[asked.size]
-    training = Training.of(work, asked, data, rates, here)
+    training = Training(work, asked, data, rates.get(work.name, work.guess), here)
     workers = plans.counts(asked, here.workers)
     chosen = tuple(name for name in asked.recipes if name != ORIGINAL.name)
     recipes = plans.recipes(replace(asked, recipes=chosen), RECIPES[: here.recipes])
@@ -140,7 +140,7 @@ def plan(
     base = f"EfficientNet-Lite0, {known.get(weights, Path(weights).name)}"
     epochs = plans.epochs_words(here.epochs, recipes)
     return Plan(
-        studies=tuple(_studies(spec, training, here, workers, recipes)),
+        studies=tuple(_studies(spec, training, workers, recipes)),
         choices=plans.choices(
             ("device", f"{listed([*spec.devices])} GPUs", f"{asked.cores} cores, one per worker"),
             ("base network", "not named", base),
@@ -158,14 +158,13 @@ def plan(
 def _studies(
     spec: TransferLab,
     training: Training,
-    here: Row,
     workers: tuple[int, ...],
     recipes: tuple[str, ...],
 ) -> list[Planned]:
-    work, asked = training.workload, training.asked
+    work, asked, here = training.workload, training.asked, training.effort
 
-    def changed(seeds: int = training.seeds, epochs: int = here.epochs, **script: Any) -> Training:
-        return replace(training, seeds=seeds, epochs=epochs, workload=replace(work, **script))
+    def changed(effort: Row = here, **script: Any) -> Training:
+        return replace(training, effort=effort, workload=replace(work, **script))
 
     own = {
         name: changed(
@@ -187,10 +186,11 @@ def _studies(
     counts, once = plans.counts(asked, here.original), []
     for name, one in own.items():
         rate = f"{spec.original_rate:g} x workers, {spec.original_studies[name].title()}"
-        one, title = replace(one, seeds=min(training.seeds, 2)), f"The lab's rate, {rate}"
+        one = replace(one, effort=here.but(seeds=min(here.seeds, 2)))
+        title = f"The lab's rate, {rate}"
         once.append(one.study(name, title, recipes=(ORIGINAL.name,), workers=counts))
     if several:
-        alone = changed(seeds=1, epochs=1, arguments=(*work.arguments, "--unwrapped"))
+        alone = changed(here.but(seeds=1, epochs=1), arguments=(*work.arguments, "--unwrapped"))
         title = "Without a DistributedOptimizer"
         once.append(alone.study("unwrapped", title, recipes=("fixed",), workers=several[:1]))
     return [*studies, *(replace(study, worth_repeating=False) for study in once)]
