@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from farandole.errors import ObjectFormatError, PickleRefusedError, UsageError
 from farandole.wire import decode, encode
-from farandole.wire.tags import MAX_DEPTH
+from farandole.wire.plain import MAX_DEPTH
 
 # A shared machine stalls now and then; how long one example takes says nothing here.
 unhurried = settings(deadline=None)

@@ -1,7 +1,7 @@
 """Turn the objects that ranks exchange into bytes and back.
 
-Plain data (numbers, strings, containers, paths, dates, tensors, arrays: the full list is in
-`writer.py` and `tensors.py`) travel in a tagged binary format of our own, which cannot run code
+Plain data (numbers, strings, containers, paths, dates, tensors, arrays: `plain.py`, `arrays.py` and
+`tensors.py` list them) travel in a tagged binary format of our own, which cannot run code
 when it is read. Anything else needs pickle, which can, and is therefore the caller's choice.
 
 A message is two bytes of header (format, kind) and a body. One object that is not plain sends the
@@ -14,8 +14,7 @@ import pickle
 from typing import Any
 
 from farandole.errors import FarandoleError, ObjectFormatError, PickleRefusedError, UsageError
-from farandole.wire.reader import Reader
-from farandole.wire.writer import NotPlainError, Writer
+from farandole.wire.plain import NotPlainError, Reader, Writer
 
 __all__ = ["decode", "encode"]
 

@@ -3,67 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
 
-from farandole.wire.tags import MAX_EMPTY_ITEM_BYTES, Tag
-from farandole.wire.writer import NotPlainError
+from farandole.wire.plain import Form, NotPlainError, Reader, Writer
 
-if TYPE_CHECKING:
-    from farandole.wire.reader import Reader
-    from farandole.wire.writer import Writer
-
+# An array without elements still lets NumPy allocate one item, whose size a few bytes can name.
+_MAX_EMPTY_ITEM_BYTES = 1 << 20
 _MAX_FIELD_DEPTH = 20
 
 
-def put_function(obj: Any) -> Callable[[Writer, Any], None] | None:
-    """Return the function that writes `obj`, None if it is not one of NumPy's plain types."""
+def form_of(obj: Any) -> Form | None:
+    """Return how `obj` travels, None if it is not of one of NumPy's plain types."""
     kind = type(obj)
-    if kind is np.ndarray:
-        return _put_array
-    # Through an array these two would lose the zero bytes at their end.
-    if kind is np.str_:
-        return _put_str
-    if kind is np.bytes_:
-        return _put_bytes
-    if isinstance(obj, np.generic) and kind is obj.dtype.type:
-        return _put_scalar
-    return None
+    if isinstance(obj, np.generic) and kind not in _FORMS:
+        return _SCALAR if kind is obj.dtype.type else None
+    return _FORMS.get(kind)
 
 
-def _put_array(w: Writer, obj: np.ndarray[Any, Any]) -> None:
-    if w.seen(obj):
-        return
-    w.tag(Tag.ARRAY)
-    _put_dtype(w, obj.dtype)
-    w.size(obj.ndim)
-    for length in obj.shape:
-        w.size(length)
+def _write_array(w: Writer, obj: np.ndarray[Any, Any]) -> None:
+    _write_dtype(w, obj.dtype)
+    w.shape(obj.shape)
     # reshape copies what is not contiguous; the view as bytes takes every dtype, dates too.
     flat = np.ascontiguousarray(obj).reshape(-1)
     w.blob(flat.view(np.uint8).data if flat.nbytes else b"")
 
 
-def _put_scalar(w: Writer, obj: np.generic) -> None:
-    w.tag(Tag.NUMPY_SCALAR)
-    _put_dtype(w, obj.dtype)
+def _write_scalar(w: Writer, obj: np.generic) -> None:
+    _write_dtype(w, obj.dtype)
     w.raw(obj.tobytes())
 
 
-def _put_str(w: Writer, obj: np.str_) -> None:
-    w.tag(Tag.NUMPY_STR)
-    w.blob(obj.encode("utf-8", "surrogatepass"))  # str(obj) would drop zeros at the end
-
-
-def _put_bytes(w: Writer, obj: np.bytes_) -> None:
-    w.tag(Tag.NUMPY_BYTES)
-    w.blob(bytes(obj))
-
-
-def _put_dtype(w: Writer, dtype: np.dtype[Any]) -> None:
+def _write_dtype(w: Writer, dtype: np.dtype[Any]) -> None:
     refusal = f"is a NumPy array of {dtype}, which is not plain data"
     if dtype.hasobject or dtype.itemsize == 0:
         raise NotPlainError(refusal)
@@ -75,13 +48,13 @@ def _put_dtype(w: Writer, dtype: np.dtype[Any]) -> None:
     w.put(description)
 
 
-def get_array(r: Reader) -> np.ndarray[Any, Any]:
-    dtype = _get_dtype(r)
+def _read_array(r: Reader) -> np.ndarray[Any, Any]:
+    dtype = _read_dtype(r)
     shape = r.shape()
     data = r.blob()
     if math.prod(shape) * dtype.itemsize != len(data):
         raise r.damaged(f"an array of {dtype} and shape {shape} in {len(data)} bytes")
-    if not data and dtype.itemsize > MAX_EMPTY_ITEM_BYTES:
+    if not data and dtype.itemsize > _MAX_EMPTY_ITEM_BYTES:
         raise r.damaged(f"an empty array of items of {dtype.itemsize} bytes")
     values = np.empty(shape, dtype)
     if data:
@@ -89,21 +62,13 @@ def get_array(r: Reader) -> np.ndarray[Any, Any]:
     return values
 
 
-def get_scalar(r: Reader) -> Any:
-    dtype = _get_dtype(r)
+def _read_scalar(r: Reader) -> Any:
+    dtype = _read_dtype(r)
     data = r.raw(dtype.itemsize)
     return np.frombuffer(bytearray(data), dtype, count=1)[0]
 
 
-def get_str(r: Reader) -> np.str_:
-    return np.str_(r.text())
-
-
-def get_bytes(r: Reader) -> np.bytes_:
-    return np.bytes_(bytes(r.blob()))
-
-
-def _get_dtype(r: Reader) -> np.dtype[Any]:
+def _read_dtype(r: Reader) -> np.dtype[Any]:
     description = r.get()
     if not _is_description(description):
         raise r.damaged("a dtype that nobody wrote")
@@ -135,3 +100,18 @@ def _is_field(found: Any, depth: int) -> bool:
         and _is_description(kind, depth + 1)
         and all(type(s) is tuple and all(type(n) is int for n in s) for s in shape)
     )
+
+
+_SCALAR = Form(0x41, _write_scalar, _read_scalar)
+_FORMS: dict[type, Form] = {
+    np.ndarray: Form(0x40, _write_array, _read_array, shared=True),
+    # Through an array these two would lose the zero bytes at their end, as str(obj) would.
+    np.str_: Form(
+        0x42,
+        lambda w, obj: w.blob(obj.encode("utf-8", "surrogatepass")),
+        lambda r: np.str_(r.text()),
+    ),
+    np.bytes_: Form(0x43, lambda w, obj: w.blob(bytes(obj)), lambda r: np.bytes_(bytes(r.blob()))),
+}
+FORMS = {form.tag: form for form in (_SCALAR, *_FORMS.values())}
+"""By tag."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from farandole.errors import MissingExtraError
-from farandole.wire.tags import MAX_DIMS, Tag
-from farandole.wire.writer import NotPlainError
+from farandole.wire.plain import MAX_DIMS, Form, NotPlainError, Reader, Writer
 
 try:
     import torch
@@ -18,10 +16,6 @@ except ImportError as exc:
         "A peer sent a tensor, but torch is not installed here. Install it with: "
         "pip install 'farandole[torch]'"
     ) from exc
-
-if TYPE_CHECKING:
-    from farandole.wire.reader import Reader
-    from farandole.wire.writer import Writer
 
 _DTYPE_NAMES: dict[torch.dtype, str] = {
     dtype: str(dtype).removeprefix("torch.")
@@ -34,32 +28,15 @@ _DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
 _QUANTIZED = frozenset(name for name in _DTYPES if name.startswith(("qint", "quint")))
 
 
-def put_function(obj: Any) -> Callable[[Writer, Any], None] | None:
-    """Return the function that writes `obj`, None if it is not one of torch's plain types."""
-    return _PUT.get(type(obj))
+def form_of(obj: Any) -> Form | None:
+    """Return how `obj` travels, None if it is not of one of torch's plain types."""
+    return _FORMS.get(type(obj))
 
 
-def _put_tensor(w: Writer, obj: torch.Tensor) -> None:
-    if w.seen(obj):
-        return
-    w.tag(Tag.TENSOR)
-    _put_values(w, obj)
-
-
-def _put_parameter(w: Writer, obj: torch.nn.Parameter) -> None:
-    if w.seen(obj):
-        return
-    w.tag(Tag.PARAMETER)
-    w.put(obj.requires_grad)
-    _put_values(w, obj.data)
-
-
-def _put_values(w: Writer, obj: torch.Tensor) -> None:
+def _write_tensor(w: Writer, obj: torch.Tensor) -> None:
     _check_plain(obj)
     w.text(_DTYPE_NAMES[obj.dtype])
-    w.size(obj.dim())
-    for length in obj.shape:
-        w.size(length)
+    w.shape(obj.shape)
     values = obj.detach().resolve_conj().resolve_neg().cpu().contiguous()
     # By address: NumPy has no bfloat16, and its view would make the user's own tensor one that
     # cannot be resized any more.
@@ -67,6 +44,11 @@ def _put_values(w: Writer, obj: torch.Tensor) -> None:
         (ctypes.c_ubyte * values.nbytes).from_address(values.data_ptr()) if values.nbytes else b""
     )
     w.blob(memoryview(view).cast("B"), owner=values)
+
+
+def _write_parameter(w: Writer, obj: torch.nn.Parameter) -> None:
+    w.put(obj.requires_grad)
+    _write_tensor(w, obj.data)
 
 
 def _check_plain(obj: torch.Tensor) -> None:
@@ -85,34 +67,8 @@ def _check_plain(obj: torch.Tensor) -> None:
         raise NotPlainError(f"is a tensor with {reason}, which is not plain data")
 
 
-def _put_size(w: Writer, obj: torch.Size) -> None:
-    w.tag(Tag.TORCH_SIZE)
-    w.size(len(obj))
-    for length in obj:
-        w.size(length)
-
-
-def _put_dtype(w: Writer, obj: torch.dtype) -> None:
-    w.tag(Tag.TORCH_DTYPE)
-    w.text(_DTYPE_NAMES[obj])
-
-
-def _put_device(w: Writer, obj: torch.device) -> None:
-    w.tag(Tag.TORCH_DEVICE)
-    w.text(str(obj))
-
-
-_PUT: dict[type, Callable[[Any, Any], None]] = {
-    torch.Tensor: _put_tensor,
-    torch.nn.Parameter: _put_parameter,
-    torch.Size: _put_size,
-    torch.dtype: _put_dtype,
-    torch.device: _put_device,
-}
-
-
-def get_tensor(r: Reader) -> torch.Tensor:
-    dtype = get_dtype(r)
+def _read_tensor(r: Reader) -> torch.Tensor:
+    dtype = _read_dtype(r)
     if _DTYPE_NAMES[dtype] in _QUANTIZED:
         raise r.damaged(f"a tensor of {dtype}")
     shape = r.shape()
@@ -126,18 +82,14 @@ def get_tensor(r: Reader) -> torch.Tensor:
     return values.view(dtype).reshape(shape)
 
 
-def get_parameter(r: Reader) -> torch.nn.Parameter:
+def _read_parameter(r: Reader) -> torch.nn.Parameter:
     requires_grad = r.get()
     if type(requires_grad) is not bool:
         raise r.damaged("a parameter whose requires_grad is not a bool")
-    return torch.nn.Parameter(get_tensor(r), requires_grad=requires_grad)
+    return torch.nn.Parameter(_read_tensor(r), requires_grad=requires_grad)
 
 
-def get_size(r: Reader) -> torch.Size:
-    return torch.Size([r.size() for _ in range(r.count(1))])
-
-
-def get_dtype(r: Reader) -> torch.dtype:
+def _read_dtype(r: Reader) -> torch.dtype:
     name = r.text()
     dtype = _DTYPES.get(name)
     if dtype is None:
@@ -145,5 +97,14 @@ def get_dtype(r: Reader) -> torch.dtype:
     return dtype
 
 
-def get_device(r: Reader) -> torch.device:
-    return torch.device(r.text())
+_FORMS: dict[type, Form] = {
+    torch.Tensor: Form(0x30, _write_tensor, _read_tensor, shared=True),
+    torch.nn.Parameter: Form(0x31, _write_parameter, _read_parameter, shared=True),
+    torch.Size: Form(
+        0x32, Writer.shape, lambda r: torch.Size([r.size() for _ in range(r.count(1))])
+    ),
+    torch.dtype: Form(0x33, lambda w, obj: w.text(_DTYPE_NAMES[obj]), _read_dtype),
+    torch.device: Form(0x34, lambda w, obj: w.text(str(obj)), lambda r: torch.device(r.text())),
+}
+FORMS = {form.tag: form for form in _FORMS.values()}
+"""By tag."""
