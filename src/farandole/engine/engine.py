@@ -112,27 +112,15 @@ class Engine:
             operation: what to do.
             queues: whether it waits for an earlier one of its name; else it is refused.
         """
-        refuse_if_ended()
-        self.loop.refuse_if_forked()
-        handle, named = None, self._named
-        if not queues or not named.taken(name):
-            handle = named.eager(name, operation, awaited=False)
-        if handle is None:
-            handle = self._by_coordinator(name, operation, queues)
-            self.loop.nobody_waits()
-        elif not self.loop.awake or len(named.unsent) == 1:
-            # The first that is not sent: from here on the thread looks oftener.
+        handle, by_coordinator = self._begin(name, operation, queues)
+        if by_coordinator or not self.loop.awake:
             self.loop.nobody_waits()
         return handle
 
     def run(self, name: str, operation: Operation, *, queues: bool = False) -> object:
         """Submit an operation (see `submit`) and wait; return its result or raise its error."""
-        refuse_if_ended()
-        self.loop.refuse_if_forked()
-        handle = None
-        if not queues or not self._named.taken(name):
-            handle = self._named.eager(name, operation)
-        return self.loop.result(handle or self._by_coordinator(name, operation, queues))
+        handle, _ = self._begin(name, operation, queues)
+        return self.loop.result(handle)
 
     def wait(self, handle: Handle) -> object:
         """Wait for a submitted operation; return its result or raise its error."""
@@ -217,8 +205,16 @@ class Engine:
         """Open what moves device memory now, while the ranks are together anyway."""
         self._on_device.open()
 
-    def _by_coordinator(self, name: str, operation: Operation, queues: bool) -> Handle:
+    def _begin(self, name: str, operation: Operation, queues: bool) -> tuple[Handle, bool]:
+        """Submit an operation; return its handle, and whether the coordinator has it."""
+        refuse_if_ended()
+        self.loop.refuse_if_forked()
+        named = self._named
+        if not queues or not named.taken(name):
+            handle = named.eager(name, operation)
+            if handle is not None:
+                return handle, False
         with self.loop.exclusive():
-            if queues and self._named.taken(name):
-                return self._named.queue(name, operation)
-            return self._named.submit(name, operation)
+            if queues and named.taken(name):
+                return named.queue(name, operation), True
+            return named.submit(name, operation), True

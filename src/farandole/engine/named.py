@@ -8,12 +8,9 @@ before goes by the eager board (transport.shm.eager) and needs no message at all
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
-from operator import gt
 from typing import Any
 
 import numpy as np
@@ -36,7 +33,7 @@ from farandole.errors import CollectiveError, FarandoleError, MismatchError
 from farandole.stalls.pages import JOIN
 from farandole.transport.protocol import Buffer, Steps, Transport
 from farandole.transport.reduction import HALF_TYPES, STORAGE, Array, Reduction, narrow, small_fold
-from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard, Kind, Place
+from farandole.transport.shm.eager import DATA_BYTES, SLOW, EagerBoard, Place
 
 
 class DuplicateNameError(FarandoleError, ValueError):
@@ -73,9 +70,6 @@ class NamedLane:
         self.queued: dict[str, deque[Queued]] = {}
         """By name, what waits for an earlier operation of its name."""
         self._ticketed: dict[str, Ticketed] = {}
-        self._bursts = Bursts(self._board)
-        self.unsent = self._bursts.unsent
-        """What has gathered to be sent together."""
         self._detours = 0
         self._joining: Handle | None = None
         self._joins = 0
@@ -98,27 +92,16 @@ class NamedLane:
 
         Not those of the eager board, once they are sent.
         """
-        return bool(
-            self._told
-            or self.queued
-            or self._running.busy
-            or self._joining is not None
-            or self.unsent
-        )
+        return bool(self._told or self.queued or self._running.busy or self._joining is not None)
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer is gone."""
         self._transport.check_peers()
 
-    def eager(self, name: str, operation: Operation, *, awaited: bool = True) -> Handle | None:
+    def eager(self, name: str, operation: Operation) -> Handle | None:
         """Submit by the eager board, if this operation has a place there.
 
         Needs no lock: no other thread touches an operation before it is pending.
-
-        Args:
-            name: what ties the ranks' operations together.
-            operation: what to do.
-            awaited: whether the caller waits for it; else it may go with others, a little later.
         """
         known = self._ticketed.get(name)
         if known is None:
@@ -134,12 +117,7 @@ class NamedLane:
         self._pending[name] = pending = Pending(self, name, operation, place, turn)
         if tracing.tracer is not None:
             tracing.tracer.submitted(name)
-        unsent = self.unsent
-        if not awaited and self._bursts.gathers(place):
-            unsent.append(pending)
-            if len(unsent) >= MOST:
-                self._send()
-        elif place.submit(turn, operation.source.data) or self._absent:  # type: ignore[attr-defined]
+        if place.submit(turn, operation.source.data) or self._absent:  # type: ignore[attr-defined]
             # A peer took a detour before this was pending: look at detours once more.
             self._detours = -1
         return pending
@@ -175,7 +153,6 @@ class NamedLane:
         if self._joining is not None:
             raise DuplicateNameError("join() was called while it is under way on this rank.")
         self._joining = Handle()
-        self._send()
         # What lies on the eager board is on its way, and must not count as absent.
         owed = [name for name, pending in self._pending.items() if pending.place is not None]
         after = [] if self._board is None else self._board.joined(self._joins + 1)
@@ -186,9 +163,7 @@ class NamedLane:
 
     def advance(self) -> bool:
         """Handle messages, follow detours, decide (rank 0), run."""
-        moved = bool(self.unsent)
-        if moved:
-            self._send()
+        moved = False
         if self._board is not None and (detours := self._board.detours()) != self._detours:
             self._detours = detours
             self._absent = self._board.joined(self._joins + 1)
@@ -209,7 +184,6 @@ class NamedLane:
 
     def waiting(self) -> dict[str, list[int] | None]:
         """Return what some rank has not submitted, with those ranks where they are known here."""
-        self._send()
         missing = self._agreement.missing()
         found: dict[str, list[int] | None] = {}
         for pending in list(self._pending.values()):
@@ -228,8 +202,6 @@ class NamedLane:
         error = CollectiveError(
             f"Rank {self._transport.rank} called shutdown() while this operation was under way."
         )
-        # The others may need them, and not this rank any more.
-        self._send()
         self._running.fail(error)
         while self._pending:
             self._pending.popitem()[1].fail(error)
@@ -342,13 +314,9 @@ class NamedLane:
         if place is None:
             # It goes through the coordinator, where the progress loop ends it.
             return False
-        self._bursts.interrupt()
-        if self.unsent:
-            self._send()
         complete = place.complete(pending.turn)
         if complete:
-            if pending.burst is None or not self._end_burst(pending.burst):
-                self._end(pending, place)
+            self._end(pending, place)
             return pending.done
         if complete is None:
             variants = place.variants(pending.turn)
@@ -358,12 +326,6 @@ class NamedLane:
                 pending.fail(MismatchError(mismatch(pending.name, said, self._ranks)))
                 return True
         return False
-
-    def _send(self) -> None:
-        """Send what has gathered."""
-        if self.unsent and (self._bursts.send() or self._absent):
-            # As above.
-            self._detours = -1
 
     def _end(self, pending: Pending, place: Place) -> None:
         """Finish an operation that every rank has submitted, unless another thread has."""
@@ -380,30 +342,6 @@ class NamedLane:
             self._forget(pending)
         if tracer is not None:
             tracer.ended([pending.name], operation.signature.kind)
-
-    def _end_burst(self, burst: Burst) -> bool:
-        """Finish operations that were sent together if every rank has submitted all of them."""
-        with self._claiming:
-            members = burst.members
-            if not burst.complete():
-                return False
-            if any(self._pending.get(each.name) is not each for each in members):
-                # Somebody has ended one of them alone.
-                burst.dissolve()
-                return False
-            tracer = tracing.tracer
-            if tracer is not None:
-                for each in members:
-                    tracer.agreed([each.name], each.operation.signature.kind)
-            burst.combine()
-            for each in members:
-                each.done = True
-                self._forget(each)
-            burst.dissolve()
-        if tracer is not None:
-            for each in members:
-                tracer.ended([each.name], each.operation.signature.kind)
-        return True
 
     def _claim(self, pending: Pending) -> bool:
         """Take an operation of the eager board to end it; False if another thread has."""
@@ -422,16 +360,15 @@ class NamedLane:
     def _follow_detours(self) -> None:
         """Send to the coordinator what a peer has sent there instead of to the eager board."""
         assert self._board is not None
-        with self._bursts.sending:
-            for pending in list(self._pending.values()):
-                place = pending.place
-                if place is None:
-                    continue
-                variants = place.variants(pending.turn)
-                if SLOW in variants or any(variants[peer] is None for peer in self._absent):
-                    pending.place = None
-                    self._board.detour(place.ticket, pending.turn)
-                    self._tell_coordinator(pending)
+        for pending in list(self._pending.values()):
+            place = pending.place
+            if place is None:
+                continue
+            variants = place.variants(pending.turn)
+            if SLOW in variants or any(variants[peer] is None for peer in self._absent):
+                pending.place = None
+                self._board.detour(place.ticket, pending.turn)
+                self._tell_coordinator(pending)
 
     def _refuse_duplicate(self, name: str) -> None:
         earlier = self._pending.get(name)
@@ -446,10 +383,7 @@ class NamedLane:
 class Pending(Handle):
     """A submitted operation that has not ended, and what its submitter holds."""
 
-    __slots__ = ("_lane", "burst", "name", "operation", "place", "turn")
-
-    burst: Burst | None
-    """What it was sent with, if that was more than itself."""
+    __slots__ = ("_lane", "name", "operation", "place", "turn")
 
     def __init__(
         self,
@@ -462,7 +396,7 @@ class Pending(Handle):
         """Begin; `place` is its place on the eager board, None when the coordinator has it."""
         # Handle's own __init__ written out: a call less for every operation.
         self.done = self._polled = False
-        self.error = self.result = self.value = self.burst = None
+        self.error = self.result = self.value = None
         self._lane, self.name, self.operation = lane, name, operation
         self.place, self.turn = place, turn
 
@@ -530,8 +464,6 @@ def place_of(
     )
 
 
-# One for each root: operations of one kind have the same, and can be combined together.
-@lru_cache(maxsize=256)
 def _copy_of(root: int) -> Callable[[Sequence[Array], Array], None]:
     return lambda slots, out: np.copyto(out, slots[root])
 
@@ -574,144 +506,3 @@ def _no_rows(signature: Signature) -> Allgather:
         return _filled(signature._replace(shape=(sum(rows), *signature.shape[1:])), 0)
 
     return Allgather(mine, _filled(mine, 0), allocate)
-
-
-# Operations of the eager board that come in quick succession: they go, and end, together.
-#
-# Each alone costs some microseconds of NumPy's and of cache lines that another core has; many
-# small ones in neighbouring slots cost little more than one. An operation alone goes at once, and
-# so do the first of many. The next ones gather until somebody looks for a result, there are enough
-# of them, or the progress thread comes by. Peers notice nothing: what each has submitted is said of
-# each.
-
-# Operations of a loop that does nothing else follow each other within some 10 us.
-_QUICK_S = 50e-6
-# So many go at once: who submits a few, and then computes, does not depend on the thread.
-_FIRST = 8
-# Enough for the fixed costs not to count; their submission takes half a millisecond.
-MOST = 128
-_LARGEST_BYTES = 4096
-"""Above this the copies themselves are what takes time."""
-_SMALLEST = 4
-_LOOKS = 3
-
-
-class Burst:
-    """Operations that were sent together, and mostly end together."""
-
-    __slots__ = ("_board", "_looks", "_stretches", "_words", "members")
-
-    def __init__(self, board: EagerBoard, members: list[Pending], places: list[Place]) -> None:
-        """Begin with operations, at least one, and their places, to which nobody has sent them."""
-        self._board, self._looks = board, 0
-        turns = [each.turn for each in members]
-        starts = [place.starts[turn & 1] for place, turn in zip(places, turns, strict=True)]
-        if any(map(gt, starts, starts[1:])):
-            order = sorted(range(len(starts)), key=starts.__getitem__)
-            members, places = [members[i] for i in order], [places[i] for i in order]
-            turns, starts = [turns[i] for i in order], [starts[i] for i in order]
-        self.members = members
-        self._words = board.words(places, turns)
-        self._stretches = _stretches(starts, [place.kind for place in places])
-
-    def send(self) -> bool:
-        """Write and submit them all; return whether a peer took a detour in one of them."""
-        for first, stop, kind, start in self._stretches:
-            if kind.sends:
-                sent = [each.operation for each in self.members[first:stop]]
-                arrays = [each.source.data for each in sent]  # type: ignore[attr-defined]
-                self._board.write(kind, start, arrays)
-        slow = self._board.announce(self._words)
-        if len(self.members) >= _SMALLEST:
-            for each in self.members:
-                each.burst = self
-        else:
-            self.dissolve()
-        return slow
-
-    def complete(self) -> bool:
-        """Say whether all peers have submitted all of them, the same as this rank.
-
-        Not asked often: where peers submit otherwise, members end one by one.
-        """
-        if not self.members:
-            return False
-        if self._board.complete(self._words):
-            return True
-        self._looks += 1
-        if self._looks == _LOOKS:
-            self.dissolve()
-        return False
-
-    def combine(self) -> None:
-        """Put everybody's results where they belong."""
-        for first, stop, kind, start in self._stretches:
-            results = self._board.combine(kind, start, stop - first)
-            for each, result in zip(self.members[first:stop], results, strict=True):
-                each.operation.target.data[...] = result  # type: ignore[attr-defined]
-
-    def dissolve(self) -> None:
-        """Let go of the members; each is on its own if it has not ended."""
-        self.members = []
-
-
-class Bursts:
-    """What has gathered on this rank and is not sent yet."""
-
-    def __init__(self, board: EagerBoard | None) -> None:
-        self._board = board
-        self.unsent: list[Pending] = []
-        self.sending = threading.Lock()
-        """Held while what has gathered is sent."""
-        self._in_a_row = 0
-        self._last_s = 0.0
-
-    def gathers(self, place: Place) -> bool:
-        """Say whether an operation that is submitted now had better wait for others."""
-        if place.kind.stride > _LARGEST_BYTES:
-            return False
-        if self.unsent:
-            # Once some wait, the next wait with them.
-            return True
-        now_s = time.perf_counter()
-        quick = now_s - self._last_s < _QUICK_S
-        self._last_s = now_s
-        self._in_a_row = self._in_a_row + 1 if quick else 0
-        return self._in_a_row >= _FIRST
-
-    def interrupt(self) -> None:
-        """Hear that somebody looks for a result."""
-        self._in_a_row = 0
-
-    def send(self) -> bool:
-        """Send what has gathered; return whether a peer took a detour in any of it."""
-        assert self._board is not None
-        with self.sending:
-            # More may gather meanwhile, by another thread.
-            gathered = self.unsent[:]
-            # A peer may have sent some another way meanwhile, and this rank with it.
-            places = [each.place for each in gathered if each.place is not None]
-            ours = gathered
-            if len(places) < len(gathered):
-                ours = [each for each in gathered if each.place is not None]
-            slow = bool(ours) and Burst(self._board, ours, places).send()
-            del self.unsent[: len(gathered)]
-        return slow
-
-
-def _stretches(starts: list[int], kinds: list[Kind]) -> list[tuple[int, int, Kind, int]]:
-    """Return what lies side by side and is of one kind, given slots in the order of `starts`.
-
-    Each as its first member, the one behind its last, their kind, and where it starts.
-    """
-    found: list[tuple[int, int, Kind, int]] = []
-    first = 0
-    for here in range(1, len(starts) + 1):
-        if (
-            here == len(starts)
-            or kinds[here] is not kinds[first]
-            or starts[here] != starts[here - 1] + kinds[first].stride
-        ):
-            found.append((first, here, kinds[first], starts[first]))
-            first = here
-    return found

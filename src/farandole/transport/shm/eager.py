@@ -8,14 +8,13 @@ submits a turn before its previous one has ended, and that takes everybody's wor
 The *variant* says which shape, type and reduction was submitted. Different variants in one turn are
 a mismatch that every rank sees for itself; variant SLOW sends that turn through the coordinator.
 
-The slots of even turns lie together, and so do those of odd turns: operations of one *kind* that
-were agreed on one after the other have neighbouring slots, which can be written and read as one.
+The slots of even turns lie together, and so do those of odd turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,23 +35,6 @@ _VARIANT_BITS = 8
 MOST_VARIANTS = (1 << _VARIANT_BITS) - 1
 
 
-class Kind(NamedTuple):
-    """What operations have in common whose slots can be combined as one."""
-
-    elements: int
-    dtype: np.dtype[Any]
-    combine: Callable[[Sequence[Array], Array], None]
-    """Makes the result of everybody's data, element by element."""
-    sends: bool
-    """Whether this rank brings data."""
-    stride: int
-    """From one slot to the next, in bytes."""
-
-
-Words = tuple[Array, Array]
-"""Where words stand among a rank's, and what they say."""
-
-
 class EagerBoard:
     """The words and slots of all ranks."""
 
@@ -67,10 +49,6 @@ class EagerBoard:
         self._data = [fabric.bytes(r, REGION, data, DATA_BYTES) for r in ranks]
         self._peers = fabric.peers
         self._rank = fabric.rank
-        self._kinds: dict[Kind, Kind] = {}
-        tables = [np.frombuffer(words, np.int64) for words in self._words]
-        self._my_table = tables[fabric.rank]
-        self._peer_tables = [tables[peer] for peer in fabric.peers]
 
     def place(
         self,
@@ -94,45 +72,10 @@ class EagerBoard:
             combine: makes the result of everybody's data.
             sends: whether this rank brings data.
         """
-        kind = Kind(nbytes // dtype.itemsize, dtype, combine, sends, slot_bytes(nbytes))
-        kind = self._kinds.setdefault(kind, kind)
         starts = (offset, offset + _HALF_BYTES)
         slots = [[data[at : at + nbytes].view(dtype) for data in self._data] for at in starts]
-        return Place(self._words, self._rank, self._peers, ticket, variant, kind, starts, slots)
-
-    def write(self, kind: Kind, start: int, arrays: Sequence[Array]) -> None:
-        """Put my data into neighbouring slots of one kind."""
-        rows = _rows(self._data[self._rank], kind, start, len(arrays))
-        if rows.flags.c_contiguous:
-            np.concatenate(arrays, out=rows.reshape(-1))
-        else:
-            rows[...] = np.concatenate(arrays).reshape(rows.shape)
-
-    def combine(self, kind: Kind, start: int, count: int) -> Array:
-        """Return the results of operations in neighbouring slots of one kind, a row of each."""
-        parts = [_rows(data, kind, start, count).reshape(-1) for data in self._data]
-        results: Array = np.empty(len(parts[0]), kind.dtype)
-        kind.combine(parts, results)
-        return results.reshape(count, kind.elements)
-
-    @staticmethod
-    def words(places: Sequence[Place], turns: Sequence[int]) -> Words:
-        """Return where the words of several turns stand, and what they say when these come."""
-        numbers = np.array(turns)
-        at = 2 * np.array([place.ticket for place in places]) + (numbers & 1)
-        return at, numbers << _VARIANT_BITS | np.array([place.variant for place in places])
-
-    def announce(self, words: Words) -> bool:
-        """Submit several turns whose data are there; return whether a peer took a detour in one."""
-        at, said = words
-        self._my_table[at] = said
-        slow = said >> _VARIANT_BITS << _VARIANT_BITS | SLOW
-        return any((table[at] == slow).any() for table in self._peer_tables)
-
-    def complete(self, words: Words) -> bool:
-        """Say whether all peers have submitted the same as I in all of these turns."""
-        at, said = words
-        return all((table[at] == said).all() for table in self._peer_tables)
+        pairs = [words[2 * ticket : 2 * ticket + 2] for words in self._words]
+        return Place(pairs, self._rank, self._peers, ticket, variant, slots, combine, sends)
 
     def detour(self, ticket: int, turn: int) -> None:
         """Say that this turn goes through the coordinator, for everybody."""
@@ -158,12 +101,6 @@ def slot_bytes(nbytes: int) -> int:
     return round_up(max(nbytes, 1))
 
 
-def _rows(data: Array, kind: Kind, start: int, count: int) -> Array:
-    stretch = data[start : start + count * kind.stride].view(kind.dtype)
-    rows: Array = stretch.reshape(count, -1)[:, : kind.elements]
-    return rows
-
-
 class Place:
     """The words and slots of one operation, every view of them made once.
 
@@ -178,37 +115,30 @@ class Place:
         "_peer_words",
         "_sends",
         "combine",
-        "kind",
         "slots",
-        "starts",
         "ticket",
         "variant",
     )
 
     def __init__(
         self,
-        words: list[memoryview],
+        pairs: list[memoryview],
         rank: int,
         peers: list[int],
         ticket: int,
         variant: int,
-        kind: Kind,
-        starts: tuple[int, int],
         slots: list[list[Array]],
+        combine: Callable[[Sequence[Array], Array], None],
+        sends: bool,
     ) -> None:
-        pairs = [each[2 * ticket : 2 * ticket + 2] for each in words]
         self._all_words = pairs
         self._my_words = pairs[rank]
         self._peer_words = [pairs[peer] for peer in peers]
         self._my_slots = [slots[0][rank], slots[1][rank]]
-        self._sends = kind.sends
-        self.combine = kind.combine
-        self.kind = kind
-        """The same object for all operations of a kind."""
+        self._sends = sends
+        self.combine = combine
         self.slots = slots
         """Every rank's slot in rank order, for even and for odd turns."""
-        self.starts = starts
-        """Where these begin."""
         self.ticket = ticket
         self.variant = variant
 

@@ -1,4 +1,4 @@
-"""Operations in quick succession: they go together, and nobody can tell."""
+"""Many small operations at once: of all kinds, in any order, with what can go wrong with one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.engine import named
 from farandole.engine.handle import Handle
 from farandole.engine.named import DuplicateNameError
 from farandole.errors import CollectiveError, MismatchError
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.reduction import Reduction
-from farandole.transport.shm.eager import Kind
 from tests.engine.ranks import (
     Array,
     broadcasting,
@@ -31,26 +29,10 @@ from tests.engine.ranks import (
 MANY = 40
 
 
-def kind(stride: int = 64) -> Kind:
-    return Kind(16, np.dtype(np.float32), lambda parts, out: None, True, stride)
-
-
-def test_neighbours_of_one_kind_are_one_stretch() -> None:
-    one, other = kind(), kind(128)
-    found = named._stretches([0, 64, 128, 256, 320, 448], [one, one, other, other, one, one])
-    assert found == [(0, 2, one, 0), (2, 4, other, 128), (4, 5, one, 320), (5, 6, one, 448)]
-
-
-def quick(member: Member, name: str) -> None:
-    # However slow the machine is: every operation follows at once.
-    named._QUICK_S = math.inf
-    open_engine(member, name)
-
-
 @pytest.fixture(scope="module", params=[2, 3], ids=lambda size: f"shm{size}")
 def world(request: pytest.FixtureRequest, nursery: Nursery) -> Iterator[FakeWorld]:
     with FakeWorld(request.param, nursery=nursery) as world:
-        world.run(quick, "shm")
+        world.run(open_engine, "shm")
         yield world
         world.run(close_engine)
 
@@ -124,7 +106,7 @@ def test_all_kinds_in_any_order(world: FakeWorld) -> None:
 
 
 @pytest.mark.ranks
-def test_what_has_gathered_goes_though_nobody_waits(world: FakeWorld) -> None:
+def test_what_is_submitted_goes_though_nobody_waits(world: FakeWorld) -> None:
     def submit(member: Member) -> bool:
         names = known(member, "gone")
         if member.rank == 1:
@@ -168,7 +150,7 @@ def test_a_mismatch_is_that_of_one_operation(world: FakeWorld) -> None:
 
 
 @pytest.mark.ranks
-def test_a_name_that_has_gathered_cannot_be_submitted_again(world: FakeWorld) -> None:
+def test_a_name_that_is_under_way_cannot_be_submitted_again(world: FakeWorld) -> None:
     def twice(member: Member) -> tuple[bool, bool]:
         names, refused = known(member, "twice"), False
         if member.rank == 0:
@@ -221,7 +203,7 @@ def test_who_leaves_has_sent_what_it_submitted(world: FakeWorld) -> None:
             in_step(member)
             fine = right(member, mine)
             close_engine(member)
-        quick(member, "shm")
+        open_engine(member, "shm")
         return fine
 
     assert world.run(leave) == [True] * world.size
