@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import farandole.torch as hvd
-from farandole.engine import handles
+from farandole.engine import handle
 from farandole.errors import UsageError
 from farandole.recorder import Recorder
 from farandole.recorder.recorder import read_settings
@@ -221,8 +221,8 @@ def check_bytes_are_recorded_as_buffers() -> None:
     settings = read_settings({"FARANDOLE_RECORD_DIR": (folder := tempfile.mkdtemp())})
     assert settings is not None
     recorder = Recorder(settings, rank=hvd.rank(), size=hvd.size(), host="here")
-    plain = handles.current
-    handles.current = lambda: recorder  # type: ignore[attr-defined]
+    plain = handle.current
+    handle.current = lambda: recorder  # type: ignore[attr-defined]
     try:
         net = nn.ModuleDict({"linear": nn.Linear(2, 4), "norm": hvd.SyncBatchNorm(4)})
         net.register_buffer("scale", torch.ones(5))
@@ -231,7 +231,7 @@ def check_bytes_are_recorded_as_buffers() -> None:
         hvd.broadcast_parameters(dict(net["norm"].named_buffers()), root_rank=0)
         hvd.broadcast_parameters([*net.named_parameters(), *net.named_buffers()], root_rank=0)
     finally:
-        handles.current = plain  # type: ignore[attr-defined]
+        handle.current = plain  # type: ignore[attr-defined]
         recorder.close()
         Path(folder, f"rank-{hvd.rank()}.jsonl").unlink()
         Path(folder).rmdir()

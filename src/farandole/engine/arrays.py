@@ -21,7 +21,6 @@ from farandole.engine.arguments import (
     splits_of,
 )
 from farandole.engine.engine import Engine
-from farandole.engine.handles import run_now
 from farandole.engine.operations import (
     Allgather,
     Allreduce,
@@ -61,7 +60,7 @@ def allreduce(
     result = np.empty(array.shape, array.dtype)
     target = buffer_of(result, bits_of)
     operation = reducing(source.dtype, array.shape, source, target, how, "cpu")
-    run_now("allreduce", name, operation, engine=engine)
+    context.current().handles.run("allreduce", name, operation, engine=engine)
     return result
 
 
@@ -77,7 +76,9 @@ def broadcast(
     source = _moved(array)
     result = np.empty(array.shape, array.dtype)
     signature = Signature("broadcast", source.dtype, array.shape, root=place)
-    run_now("broadcast", name, Broadcast(signature, source, _moved(result)), payload, engine)
+    context.current().handles.run(
+        "broadcast", name, Broadcast(signature, source, _moved(result)), payload, engine
+    )
     return result
 
 
@@ -99,7 +100,9 @@ def allgather_rows(
         return made.with_rows(sum(rows))
 
     signature = Signature("allgather", source.dtype, array.shape)
-    run_now("allgather", name, Allgather(signature, source, allocate), engine=engine)
+    context.current().handles.run(
+        "allgather", name, Allgather(signature, source, allocate), engine=engine
+    )
     return made.array, brought
 
 
@@ -121,7 +124,7 @@ def alltoall(
 
     signature = Signature("alltoall", source.dtype, array.shape)
     operation = Alltoall(signature, source, counts, allocate)
-    run_now("alltoall", name, operation, engine=engine)
+    context.current().handles.run("alltoall", name, operation, engine=engine)
     return made.array, received
 
 
@@ -140,7 +143,7 @@ def reducescatter(
     result = np.empty((rows[engine.rank], *array.shape[1:]), array.dtype)
     signature = Signature.reducing("reducescatter", source.dtype, array.shape, how)
     operation = Reducescatter(signature, source, buffer_of(result), rows, how)
-    run_now("reducescatter", name, operation, engine=engine)
+    context.current().handles.run("reducescatter", name, operation, engine=engine)
     return result
 
 
@@ -149,7 +152,9 @@ def barrier(engine: Engine | None = None) -> None:
     # An all-reduce of one byte is one, and after the first time it takes no message.
     token = Buffer(np.zeros(1, np.uint8), "uint8")
     signature = Signature.reducing("barrier", "uint8", (1,), SUM)
-    run_now("barrier", None, Allreduce(signature, token, token, SUM), "control", engine)
+    context.current().handles.run(
+        "barrier", None, Allreduce(signature, token, token, SUM), "control", engine
+    )
 
 
 def type_name(array: Array) -> str:
@@ -256,7 +261,7 @@ def _combined(
     signature = Signature.reducing(kind, dtype, together.shape, how)
     full = None if name is None else f"{name}.{dtype}"
     operation = Allreduce(signature, buffer, buffer, how)
-    run_now("allreduce_group", full, operation, engine=engine)
+    context.current().handles.run("allreduce_group", full, operation, engine=engine)
     return [
         together[start : start + array.size].view(array.dtype).reshape(array.shape)
         for array, start in zip(arrays, starts, strict=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from farandole.engine import tracing
-from farandole.engine.handle import Handle
+from farandole.engine.handle import Advancing, Handle
 from farandole.engine.loop import Lane
 from farandole.engine.signature import Signature
 from farandole.errors import CollectiveError
@@ -19,7 +19,6 @@ from farandole.transport.reduction import STORAGE, Array, Reduction
 
 if TYPE_CHECKING:
     from farandole.engine.engine import Engine
-    from farandole.engine.loop import Loop
     from farandole.transport.hierarchical.transport import HostBuckets
     from farandole.transport.shm.buckets import SharedBuckets
 
@@ -89,7 +88,7 @@ class _InSharedMemory:
         """Start at once: the ready word is agreement enough."""
         refuse_if_ended()
         self._loop.refuse_if_forked()
-        handle, self._step = _Advancing(self._loop, self._lane), step
+        handle, self._step = Advancing(self._loop, self._lane), step
         steps = self._buckets.allreduce(bucket, step, how, flags, note)
         if tracing.tracer is not None:
             names = [f"{self._name}.bucket.{bucket}"]
@@ -116,29 +115,6 @@ class _InSharedMemory:
         self._loop.remove(self._lane)
         self._lane.fail(CollectiveError("The buckets were closed while one was under way."))
         self._buckets.close()
-
-
-class _Advancing(Handle):
-    """What is waited for, and goes on whenever somebody looks: a peer in step is not far away."""
-
-    __slots__ = ("_lane", "_loop")
-
-    def __init__(self, loop: Loop, lane: Lane) -> None:
-        # As in engine.pending.
-        self.done = self._polled = False
-        self.error = self.result = self.value = None
-        self._loop, self._lane = loop, lane
-
-    def check(self) -> bool:
-        """Return whether it is done, after a step towards it."""
-        if not self.done:
-            driving = self._loop.exclusive()
-            if driving.acquire(blocking=False):
-                try:
-                    self._lane.advance()
-                finally:
-                    driving.release()
-        return self.done
 
 
 class _ByName:

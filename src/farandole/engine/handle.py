@@ -1,12 +1,24 @@
-"""What a submitter holds on to: whether an operation is done, how it failed, what it gave."""
+"""What a submitter holds on to: whether an operation is done, how it failed, what it gave.
+
+`Handle` is that of whoever finishes operations himself. `Pending` is a named operation's, and
+`Advancing` a bucket's: both complete what they wait for when somebody looks. `HandleTable` turns
+them into the numbers that Horovod's programs hold.
+"""
 
 from __future__ import annotations
 
 import itertools
 from typing import TYPE_CHECKING, Any
 
+from farandole.engine.coordinator import size_of
+from farandole.recorder.recorder import current
+
 if TYPE_CHECKING:
     from farandole.engine.engine import Engine
+    from farandole.engine.loop import Lane, Loop
+    from farandole.engine.named import NamedLane
+    from farandole.engine.operations import Operation
+    from farandole.transport.shm.eager import Place
 
 
 class Handle:
@@ -45,6 +57,58 @@ class Handle:
         return self.check()
 
 
+class Pending(Handle):
+    """A named operation that has not ended; one that waits for an earlier of its name is not begun.
+
+    Its place is that on the eager board, and None while the coordinator has it or nobody does.
+    """
+
+    __slots__ = ("_lane", "name", "operation", "place", "turn")
+
+    def __init__(
+        self,
+        lane: NamedLane,
+        name: str,
+        operation: Operation,
+        place: Place | None = None,
+        turn: int = 0,
+    ) -> None:
+        """Begin; `turn` is that of the place."""
+        # Handle's own __init__ written out: a call less for every operation.
+        self.done = self._polled = False
+        self.error = self.result = self.value = None
+        self._lane, self.name, self.operation = lane, name, operation
+        self.place, self.turn = place, turn
+
+    def check(self) -> bool:
+        """Return whether it is done; on the eager board whoever asks completes it."""
+        return self.done or self._lane.complete(self)
+
+
+class Advancing(Handle):
+    """What goes on whenever somebody looks: a peer in step is not far away."""
+
+    __slots__ = ("_lane", "_loop")
+
+    def __init__(self, loop: Loop, lane: Lane) -> None:
+        """Begin; `lane` is one of the loop's."""
+        # As in Pending.
+        self.done = self._polled = False
+        self.error = self.result = self.value = None
+        self._loop, self._lane = loop, lane
+
+    def check(self) -> bool:
+        """Return whether it is done, after a step towards it."""
+        if not self.done:
+            driving = self._loop.exclusive()
+            if driving.acquire(blocking=False):
+                try:
+                    self._lane.advance()
+                finally:
+                    driving.release()
+        return self.done
+
+
 _UNNAMED = 16
 """Names that operations without one take in turn; each is agreed on only once."""
 _numbers = itertools.count(1)
@@ -76,6 +140,55 @@ class HandleTable:
         for counted in [each for each in self._submitted if each[0] == process_set]:
             del self._submitted[counted]
 
+    def run(
+        self,
+        kind: str,
+        name: str | None,
+        operation: Operation,
+        payload: str = "other",
+        engine: Engine | None = None,
+    ) -> None:
+        """Submit an operation and wait for it.
+
+        Args:
+            kind: the beginning of its full name.
+            name: what ties the ranks' calls together; None to count them.
+            operation: what to do.
+            payload: the kind of bytes that it is recorded as.
+            engine: of the process set; by default that of all workers.
+        """
+        engine = engine or self._engine
+        full = self._note(kind, name, operation, payload, engine)
+        engine.run(full, operation, queues=name is None)
+
+    def begin(
+        self,
+        kind: str,
+        name: str | None,
+        operation: Operation,
+        result: Any,
+        payload: str = "other",
+        engine: Engine | None = None,
+    ) -> int:
+        """Submit an operation (see `run`); return the handle that `synchronize` makes a result of.
+
+        Args:
+            result: what the operation writes to, or a function that returns it once that is done.
+        """
+        engine = engine or self._engine
+        full = self._note(kind, name, operation, payload, engine)
+        return self.add(engine.submit(full, operation, queues=name is None), result)
+
+    def _note(
+        self, kind: str, name: str | None, operation: Operation, payload: str, engine: Engine
+    ) -> str:
+        """Return the full name of an operation that is recorded."""
+        if (recorder := current()) is not None:
+            recorder.sent(payload, nbytes := size_of(operation.signature))
+            if recorder.calls is not None:
+                recorder.calls.called(kind, f"{nbytes} bytes")
+        return self.name(kind, name, engine.number)
+
     def add(self, handle: Handle, result: Any) -> int:
         """Keep an operation, with its result or a function that returns that; return its handle."""
         handle.value = result
@@ -89,7 +202,11 @@ class HandleTable:
         return handle is None or self._engine.poll(handle)
 
     def synchronize(self, number: int) -> Any:
-        """Wait for an operation; return its result or raise its error."""
+        """Wait for an operation and return its result; None for a handle that is not known.
+
+        Raises:
+            CollectiveError: the operation failed, on every rank alike.
+        """
         handle = self._open.get(number)
         if handle is None:
             return None

@@ -18,7 +18,7 @@ import numpy as np
 from farandole.engine import tracing
 from farandole.engine.adasum import AdasumReduce
 from farandole.engine.coordinator import Agreement, Decision, Ticket, neutral
-from farandole.engine.handle import Handle
+from farandole.engine.handle import Handle, Pending
 from farandole.engine.loop import Lane
 from farandole.engine.operations import (
     Allgather,
@@ -67,7 +67,7 @@ class NamedLane:
         self._claiming = threading.Lock()
         self._told = 0
         """How many of them the coordinator has."""
-        self.queued: dict[str, deque[Queued]] = {}
+        self.queued: dict[str, deque[Pending]] = {}
         """By name, what waits for an earlier operation of its name."""
         self._ticketed: dict[str, Ticketed] = {}
         self._detours = 0
@@ -98,10 +98,13 @@ class NamedLane:
         """Raise PeerDiedError if a peer is gone."""
         self._transport.check_peers()
 
-    def eager(self, name: str, operation: Operation) -> Handle | None:
+    def eager(
+        self, name: str, operation: Operation, queued: Pending | None = None
+    ) -> Handle | None:
         """Submit by the eager board, if this operation has a place there.
 
-        Needs no lock: no other thread touches an operation before it is pending.
+        Needs no lock: no other thread touches an operation before it is pending. One that was
+        `queued` others may wait for, so that it has its place only when its data are there.
         """
         known = self._ticketed.get(name)
         if known is None:
@@ -114,18 +117,21 @@ class NamedLane:
         if name in self._pending:
             self._refuse_duplicate(name)
         known.turn = turn = known.turn + 1
-        self._pending[name] = pending = Pending(self, name, operation, place, turn)
+        pending = queued or Pending(self, name, operation, place, turn)
+        self._pending[name] = pending
         if tracing.tracer is not None:
             tracing.tracer.submitted(name)
         if place.submit(turn, operation.source.data) or self._absent:  # type: ignore[attr-defined]
             # A peer took a detour before this was pending: look at detours once more.
             self._detours = -1
+        if queued is not None:
+            queued.turn, queued.place = turn, place
         return pending
 
-    def submit(self, name: str, operation: Operation) -> Handle:
+    def submit(self, name: str, operation: Operation, queued: Pending | None = None) -> Handle:
         """Submit through the coordinator; call with the loop's lock held."""
         self._refuse_duplicate(name)
-        pending = Pending(self, name, operation)
+        pending = queued or Pending(self, name, operation)
         self._pending[name] = pending
         if tracing.tracer is not None:
             tracing.tracer.submitted(name)
@@ -141,7 +147,7 @@ class NamedLane:
 
     def queue(self, name: str, operation: Operation) -> Handle:
         """Submit once what has this name now has ended; call with the loop's lock held."""
-        handle = Queued(operation)
+        handle = Pending(self, name, operation)
         self.queued.setdefault(name, deque()).append(handle)
         return handle
 
@@ -268,9 +274,8 @@ class NamedLane:
             earlier = self._pending.get(name)
             if earlier is None or earlier.check():
                 first = waiting.popleft()
-                first.begun = self.eager(name, first.operation) or self.submit(
-                    name, first.operation
-                )
+                if self.eager(name, first.operation, first) is None:
+                    self.submit(name, first.operation, first)
                 begun = True
                 if not waiting:
                     del self.queued[name]
@@ -378,48 +383,6 @@ class NamedLane:
             f"{earlier.operation.signature.kind} {name!r} was submitted again while it is still "
             "under way on this rank. Synchronize it first, or give the second one another name."
         )
-
-
-class Pending(Handle):
-    """A submitted operation that has not ended, and what its submitter holds."""
-
-    __slots__ = ("_lane", "name", "operation", "place", "turn")
-
-    def __init__(
-        self,
-        lane: NamedLane,
-        name: str,
-        operation: Operation,
-        place: Place | None = None,
-        turn: int = 0,
-    ) -> None:
-        """Begin; `place` is its place on the eager board, None when the coordinator has it."""
-        # Handle's own __init__ written out: a call less for every operation.
-        self.done = self._polled = False
-        self.error = self.result = self.value = None
-        self._lane, self.name, self.operation = lane, name, operation
-        self.place, self.turn = place, turn
-
-    def check(self) -> bool:
-        """Return whether it is done; on the eager board whoever asks completes it."""
-        return self.done or self._lane.complete(self)
-
-
-class Queued(Handle):
-    """An operation that is submitted when the one before it under its name has ended."""
-
-    __slots__ = ("begun", "operation")
-
-    def __init__(self, operation: Operation) -> None:
-        super().__init__()
-        self.operation = operation
-        self.begun: Handle | None = None
-
-    def check(self) -> bool:
-        """Return whether it is done; what is not begun is for the progress loop to begin."""
-        if not self.done and self.begun is not None and self.begun.check():
-            self.result, self.error, self.done = self.begun.result, self.begun.error, True
-        return self.done
 
 
 @dataclass(slots=True)

@@ -20,7 +20,6 @@ except ImportError as _error:
 
 from farandole.engine import names as _names
 from farandole.engine.context import init
-from farandole.engine.handles import poll, synchronize
 from farandole.engine.names import *  # noqa: F403
 from farandole.engine.objects import allgather_object, broadcast_object
 from farandole.errors import HorovodInternalError, no_elastic
@@ -48,8 +47,10 @@ from farandole.torch.collectives import (
     grouped_allreduce_async_,
     grouped_reducescatter,
     grouped_reducescatter_async,
+    poll,
     reducescatter,
     reducescatter_async,
+    synchronize,
 )
 from farandole.torch.compression import Compression
 from farandole.torch.functions import broadcast_optimizer_state, broadcast_parameters, join

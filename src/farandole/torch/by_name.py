@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from farandole.engine import context
 from farandole.engine.arguments import Average, Sum
 from farandole.engine.bucket_step import check_marks
 from farandole.engine.context import engine_of
 from farandole.engine.engine import Engine
 from farandole.engine.handle import Handle
-from farandole.engine.handles import begin, synchronize
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.engine.signature import check_same
 from farandole.errors import MismatchError, UnfitError, UsageError
@@ -293,10 +293,14 @@ def sparse_allreduce_async(
     handles = []
     for part, piece in pieces.items():
         operation, result = allgather_operation(piece)
-        handles.append(begin("allgather", f"{name}.{part}", operation, result, engine=engine))
+        handles.append(
+            context.current().handles.begin(
+                "allgather", f"{name}.{part}", operation, result, engine=engine
+            )
+        )
 
     def wait() -> torch.Tensor:
-        indices, values = (synchronize(handle) for handle in handles)
+        indices, values = map(context.current().handles.synchronize, handles)
         if op == Average:
             values = values / engine.size
         shape = tensor.shape

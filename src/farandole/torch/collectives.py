@@ -12,7 +12,6 @@ from farandole.engine.adasum import AdasumReduce
 from farandole.engine.arguments import Average, check_op, reduction_of
 from farandole.engine.context import current, engine_of
 from farandole.engine.handle import Handle
-from farandole.engine.handles import begin, run_now
 from farandole.engine.operations import Allreduce
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.torch import differentiable
@@ -62,7 +61,7 @@ def allreduce(
         return undo(differentiable.allreduce(sent, name, how, engine))
     result = like(sent)
     operation = _allreduce(sent, result, average, op, prescale_factor, postscale_factor)
-    run_now("allreduce", name, operation, engine=engine)
+    current().handles.run("allreduce", name, operation, engine=engine)
     return undo(result)
 
 
@@ -78,7 +77,9 @@ def allreduce_async(
     """Begin an allreduce into a new tensor; `synchronize` the handle to get it."""
     result = like(tensor)
     operation = _allreduce(tensor, result, average, op, prescale_factor, postscale_factor)
-    return begin("allreduce", name, operation, result, engine=engine_of(process_set))
+    return current().handles.begin(
+        "allreduce", name, operation, result, engine=engine_of(process_set)
+    )
 
 
 def allreduce_(
@@ -92,7 +93,7 @@ def allreduce_(
 ) -> torch.Tensor:
     """Combine a tensor over all ranks in place, and return it."""
     operation = _allreduce_in_place(tensor, (average, op, prescale_factor, postscale_factor))
-    run_now("allreduce", name, operation, engine=engine_of(process_set))
+    current().handles.run("allreduce", name, operation, engine=engine_of(process_set))
     return tensor
 
 
@@ -107,7 +108,9 @@ def allreduce_async_(
 ) -> int:
     """Begin an allreduce in place; leave the tensor alone until it is synchronised."""
     operation = _allreduce_in_place(tensor, (average, op, prescale_factor, postscale_factor))
-    return begin("allreduce", name, operation, tensor, engine=engine_of(process_set))
+    return current().handles.begin(
+        "allreduce", name, operation, tensor, engine=engine_of(process_set)
+    )
 
 
 def broadcast(
@@ -136,7 +139,7 @@ def broadcast_async(
     """Begin a broadcast into a new tensor."""
     result, engine = like(tensor), engine_of(process_set)
     operation = broadcast_operation(tensor, result, root_rank, engine)
-    return begin("broadcast", name, operation, result, engine=engine)
+    return current().handles.begin("broadcast", name, operation, result, engine=engine)
 
 
 def broadcast_(
@@ -148,7 +151,7 @@ def broadcast_(
     """Overwrite a tensor with the root's, and return it."""
     engine = engine_of(process_set)
     operation = broadcast_operation(tensor, tensor, root_rank, engine)
-    run_now("broadcast", name, operation, engine=engine)
+    current().handles.run("broadcast", name, operation, engine=engine)
     return tensor
 
 
@@ -172,7 +175,7 @@ def broadcast_kind_async_(
     """Begin a broadcast in place of something that is recorded as bytes of this kind."""
     engine = engine_of(process_set)
     operation = broadcast_operation(tensor, tensor, root_rank, engine)
-    return begin("broadcast", name, operation, tensor, kind, engine)
+    return current().handles.begin("broadcast", name, operation, tensor, kind, engine)
 
 
 def allgather(
@@ -192,7 +195,7 @@ def allgather_async(
     """Begin an allgather."""
     engine = engine_of(process_set)
     operation, result = allgather_operation(tensor)
-    return begin("allgather", name, operation, result, engine=engine)
+    return current().handles.begin("allgather", name, operation, result, engine=engine)
 
 
 def reducescatter(
@@ -227,7 +230,7 @@ def reducescatter_async(
     operation, result = reducescatter_operation(
         tensor, op, prescale_factor, postscale_factor, engine
     )
-    return begin("reducescatter", name, operation, result, engine=engine)
+    return current().handles.begin("reducescatter", name, operation, result, engine=engine)
 
 
 def alltoall(
@@ -260,12 +263,32 @@ def alltoall_async(
     """Begin an alltoall; `synchronize` returns the rows and how many came from each rank."""
     engine = engine_of(process_set)
     operation, result = alltoall_operation(tensor, splits, engine)
-    return begin("alltoall", name, operation, result, engine=engine)
+    return current().handles.begin("alltoall", name, operation, result, engine=engine)
 
 
 def barrier(process_set: ProcessSet = global_process_set) -> None:
     """Wait until every rank is here."""
-    run_now("barrier", None, barrier_operation(), "control", engine_of(process_set))
+    current().handles.run("barrier", None, barrier_operation(), "control", engine_of(process_set))
+
+
+def poll(handle: int) -> bool:
+    """Say whether an asynchronous operation is done, so that `synchronize` would not wait."""
+    return current().handles.poll(handle)
+
+
+def synchronize(handle: int) -> Any:
+    """Wait for an asynchronous operation and return its result.
+
+    Args:
+        handle: what an `..._async` function returned.
+
+    Returns:
+        The operation's output; None for a handle that is not known any more.
+
+    Raises:
+        CollectiveError: the operation failed, on every rank alike.
+    """
+    return current().handles.synchronize(handle)
 
 
 def compress(
@@ -351,7 +374,7 @@ def grouped_allreduce_(
     members = [allreduce_operation(tensor, tensor, how) for tensor in tensors]
     if members:
         operation = group("grouped_allreduce", members)
-        run_now("grouped_allreduce", name, operation, engine=engine)
+        current().handles.run("grouped_allreduce", name, operation, engine=engine)
     return list(tensors)
 
 
@@ -386,7 +409,7 @@ def grouped_allgather_async(
         return _nothing()
     operation = group("grouped_allgather", [each for each, _ in found])
     results = [result for _, result in found]
-    return begin(
+    return current().handles.begin(
         "grouped_allgather",
         name,
         operation,
@@ -429,7 +452,7 @@ def grouped_reducescatter_async(
         return _nothing()
     operation = group("grouped_reducescatter", [each for each, _ in found])
     results = [result for _, result in found]
-    return begin("grouped_reducescatter", name, operation, results, engine=engine)
+    return current().handles.begin("grouped_reducescatter", name, operation, results, engine=engine)
 
 
 def _begin_allreduce(
@@ -447,7 +470,7 @@ def _begin_allreduce(
     if not members:
         return _nothing()
     operation = group("grouped_allreduce", members)
-    return begin("grouped_allreduce", name, operation, results, engine=engine)
+    return current().handles.begin("grouped_allreduce", name, operation, results, engine=engine)
 
 
 def _nothing() -> int:

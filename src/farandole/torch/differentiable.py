@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import torch
 
+from farandole.engine import context
 from farandole.engine.arguments import Average, Max, Min, Product, Sum, reduction_of
 from farandole.engine.engine import Engine
-from farandole.engine.handles import run_now
 from farandole.engine.operations import Operation
 from farandole.torch import operations as described
 from farandole.torch.operations import Splits
@@ -146,10 +146,10 @@ class _Named:
     def run(self, members: Sequence[Operation]) -> None:
         """Run operations as one; one by itself is no group, nor are none."""
         if not self.kind.startswith("grouped"):
-            run_now(self.kind, self.name, members[0], engine=self.engine)
+            context.current().handles.run(self.kind, self.name, members[0], engine=self.engine)
         elif members:
             group = described.group(self.kind, members)
-            run_now(self.kind, self.name, group, engine=self.engine)
+            context.current().handles.run(self.kind, self.name, group, engine=self.engine)
 
 
 @dataclass(slots=True)

@@ -10,11 +10,10 @@ import torch
 
 from farandole.engine import basics, context
 from farandole.engine.arguments import check_root
-from farandole.engine.handles import synchronize
 from farandole.engine.objects import allgather_object, broadcast_object
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
-from farandole.torch.collectives import broadcast_kind_async_
+from farandole.torch.collectives import broadcast_kind_async_, synchronize
 from farandole.torch.reducer import GradientReducer, reducers_of
 
 __all__ = [

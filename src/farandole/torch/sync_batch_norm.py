@@ -13,7 +13,6 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from farandole.engine import context
 from farandole.engine.arguments import Sum, reduction_of
 from farandole.engine.engine import Engine
-from farandole.engine.handles import run_now
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.errors import UsageError
 from farandole.torch.operations import allreduce_operation
@@ -210,7 +209,9 @@ def _moments(
 def _add_up(values: torch.Tensor, name: str, engine: Engine) -> torch.Tensor:
     """Add up over all workers, in place."""
     how = reduction_of(None, Sum, 1.0, 1.0)
-    run_now("allreduce", name, allreduce_operation(values, values, how), "buffers", engine)
+    context.current().handles.run(
+        "allreduce", name, allreduce_operation(values, values, how), "buffers", engine
+    )
     return values
 
 
