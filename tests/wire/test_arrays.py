@@ -89,6 +89,14 @@ def test_an_array_that_occurs_twice_arrives_as_one() -> None:
     assert out[0] is out[1]
 
 
+def test_a_structured_array_that_occurs_twice_is_not_taken_for_its_type() -> None:
+    array, text = np.zeros(2, NESTED), "so long that it is remembered too"
+    first, second, once, again = there_and_back([array, array, text, text])
+    assert first is second
+    assert same(first, array)
+    assert once == again == text
+
+
 @pytest.mark.parametrize(
     "array",
     [

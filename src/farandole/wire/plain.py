@@ -193,9 +193,15 @@ class Reader:
             self._shared.append(obj)
             form.read(self, obj)
         else:
+            number = len(self._shared)
+            if form.shared:
+                # Before its parts, as the writer counts: a structured dtype is a list, too.
+                self._shared.append(None)
             obj = form.read(self)
             if form.shared and _is_shared(obj):
-                self._shared.append(obj)
+                self._shared[number] = obj
+            elif form.shared:
+                self._shared.pop()
         self._depth -= 1
         return obj
 
