@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.engine.adasum import coefficients
+from farandole.engine.operations import coefficients
 
 Array = np.ndarray[Any, Any]
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from farandole.engine.watch import FirstFailure
 from farandole.errors import PeerDiedError
+from farandole.stalls.inspector import FirstFailure
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.world.board import Board
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from farandole.engine.watch import open_watch
 from farandole.errors import PeerDiedError
+from farandole.stalls.inspector import open_watch
 from farandole.testing import FakeWorld, Member, Nursery
 from farandole.transport.protocol import LOOPBACK
 from farandole.world.board import Board

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from farandole.engine import adasum, context
+from farandole.engine import context
 from farandole.engine.engine import Engine
+from farandole.engine.operations import ADASUM_TYPES
 from farandole.errors import UnfitError, UsageError
 from farandole.transport.reduction import Reduction
 
@@ -63,7 +64,7 @@ def gradient_reduction(op: int, predivide: float) -> Reduction:
 
 def check_arithmetic(dtype: str, how: Reduction) -> None:
     """Raise UnfitError if values of this type cannot be reduced like this."""
-    if how.op == "adasum" and dtype not in adasum.TYPES:
+    if how.op == "adasum" and dtype not in ADASUM_TYPES:
         raise UnfitError(
             f"Adasum combines floating-point numbers, not {dtype}. Use hvd.Sum or hvd.Average."
         )

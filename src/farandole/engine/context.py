@@ -20,7 +20,6 @@ from farandole.engine.handle import HandleTable
 from farandole.engine.loop import process_loop, sharpen_sleep
 from farandole.engine.process_sets import ProcessSet, ProcessSets, global_process_set
 from farandole.engine.signature import check_same
-from farandole.engine.watch import open_watch
 from farandole.errors import (
     CollectiveError,
     ForkedProcessError,
@@ -29,6 +28,7 @@ from farandole.errors import (
     StartError,
     UsageError,
 )
+from farandole.stalls.inspector import open_watch
 from farandole.transport.choose import open_transport
 from farandole.transport.protocol import Link
 from farandole.version import __version__

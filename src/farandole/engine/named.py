@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 
 from farandole.engine import tracing
-from farandole.engine.adasum import AdasumReduce
 from farandole.engine.coordinator import Agreement, Decision, Ticket, neutral
 from farandole.engine.handle import Handle, Pending
 from farandole.engine.loop import Lane
 from farandole.engine.operations import (
+    AdasumReduce,
     Allgather,
     Allreduce,
     Broadcast,

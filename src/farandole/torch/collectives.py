@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
-from farandole.engine.adasum import AdasumReduce
 from farandole.engine.arguments import Average, check_op, reduction_of
 from farandole.engine.context import current, engine_of
 from farandole.engine.handle import Handle
-from farandole.engine.operations import Allreduce
+from farandole.engine.operations import AdasumReduce, Allreduce
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.torch import differentiable
 from farandole.torch.operations import (

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import torch
 
-from farandole.engine.adasum import AdasumReduce
 from farandole.engine.arguments import (
     check_arithmetic,
     check_root,
@@ -18,6 +17,7 @@ from farandole.engine.arguments import (
 )
 from farandole.engine.engine import Engine
 from farandole.engine.operations import (
+    AdasumReduce,
     Allgather,
     Allreduce,
     Alltoall,
