@@ -39,6 +39,30 @@ def spec_of(gradient: Array) -> Spec:
     return gradient.shape, type_name(gradient)
 
 
+def meet(
+    engine: Engine, name: str, said: dict[str, Any], *, kind: str = "allgather"
+) -> dict[int, dict[str, Any]]:
+    """Return what each rank says where training begins, by rank.
+
+    Args:
+        engine: of the ranks.
+        name: under which they meet.
+        said: this rank's own; JSON-able.
+        kind: "meeting" where ranks that have joined say nothing.
+
+    Raises:
+        StepsDifferError: a rank is not in a step, but between two.
+    """
+    message = json.dumps(said).encode()
+    if (recorder := current()) is not None:
+        recorder.sent("control", len(message))
+    answers = zip(engine.ranks, engine.exchange(message, name, kind=kind), strict=True)
+    everyone = {rank: json.loads(answer) for rank, answer in answers if answer}
+    if any("mark" in answer for answer in everyone.values()):
+        check_marks([answer.get("mark") for answer in everyone.values()])
+    return everyone
+
+
 class Gradients:
     """Reduces the gradients of one optimizer's variables, step by step."""
 
@@ -129,14 +153,11 @@ class Gradients:
             return self._present
         mine = [None if spec is None else [list(spec[0]), spec[1]] for spec in specs]
         options = {"op": str(self._how), "compression": self._wire}
-        everyone = self._meet({"names": self._names, "gradients": mine, "options": options})
-        if any("mark" in said for said in everyone):
-            check_marks([said.get("mark") for said in everyone])
-        check_same(
-            {r: said["options"] for r, said in zip(self._engine.ranks, everyone, strict=True)},
-            "DistributedOptimizer's",
-        )
-        found = {index: what for index, what in enumerate(_agree(everyone)) if what is not None}
+        said = {"names": self._names, "gradients": mine, "options": options}
+        everyone = meet(self._engine, self._meeting, said)
+        check_same({r: each["options"] for r, each in everyone.items()}, "DistributedOptimizer's")
+        agreed = _agree([*everyone.values()])
+        found = {index: what for index, what in enumerate(agreed) if what is not None}
         sent = {index: self._sent_as(dtype) for index, (_, dtype) in found.items()}
         self._agreed = True
         plan = make_plan(
@@ -176,8 +197,7 @@ class Gradients:
             StepsDifferError: another rank stands elsewhere.
         """
         if self._step is None:
-            said = self._meet(mark_as_json(kind, number))
-            check_marks([answer.get("mark") for answer in said])
+            meet(self._engine, self._meeting, mark_as_json(kind, number))
             return
         with self._anew_if_steps_differ():
             self._step.mark(Mark(kind, number))
@@ -243,13 +263,6 @@ class Gradients:
             self._norms.before(bucket, flat, "float32")
         else:
             self._norms.before(bucket, [step.buckets.arrays[bucket]], dtype)
-
-    def _meet(self, said: dict[str, Any]) -> list[dict[str, Any]]:
-        message = json.dumps(said).encode()
-        recorder = current()
-        if recorder is not None:
-            recorder.sent("control", len(message))
-        return [json.loads(answer) for answer in self._engine.exchange(message, self._meeting)]
 
     def _record(self, step: BucketStep, began_s: float, ready_s: float) -> None:
         recorder = current()

@@ -7,7 +7,6 @@ replaced on the instance. So it is saved, cloned and loaded as without Farandole
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ import numpy as np
 
 from farandole.engine import context
 from farandole.engine.arguments import Average, gradient_reduction
-from farandole.engine.bucket_step import check_marks, mark_as_json
+from farandole.engine.bucket_step import mark_as_json
 from farandole.engine.engine import Engine
-from farandole.engine.gradients import Gradients, Spec
+from farandole.engine.gradients import Gradients, Spec, meet
 from farandole.engine.process_sets import ProcessSet
 from farandole.errors import UsageError
 from farandole.keras import backends
@@ -226,8 +225,8 @@ class Averaging:
         if self.mover is not None:
             self.mover.mark(kind, number)
             return
-        answers = self._meet(mark_as_json(kind, number))
-        check_marks([answer.get("mark") for answer in answers])
+        assert self.engine is not None
+        meet(self.engine, self.meeting, mark_as_json(kind, number))
 
     def note_update(self) -> None:
         """Count an update, and let the launcher know how far training is."""
@@ -242,18 +241,11 @@ class Averaging:
         if self._taking_part is None:
             given = batch.gradients[: batch.shared]
             mine = [i for i, gradient in enumerate(given) if gradient is not None]
-            said = self._meet({"mine": mine})
-            if any("mark" in answer for answer in said):
-                check_marks([answer.get("mark") for answer in said])
-            self._taking_part = frozenset(i for answer in said for i in answer["mine"])
+            if self.engine is not None:
+                said = meet(self.engine, self.meeting, {"mine": mine})
+                mine = [i for answer in said.values() for i in answer["mine"]]
+            self._taking_part = frozenset(mine)
         return self._taking_part
-
-    def _meet(self, said: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return what everybody says who trains together."""
-        if self.engine is None:
-            return [said]
-        answers = self.engine.exchange(json.dumps(said).encode(), self.meeting)
-        return [json.loads(answer) for answer in answers]
 
     def _gradients(self, batch: Batch) -> Gradients:
         if self.mover is None:

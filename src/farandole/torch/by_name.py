@@ -5,7 +5,6 @@ So it goes in the first step, when nobody knows what the others have, and when t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +14,9 @@ import torch
 
 from farandole.engine import context
 from farandole.engine.arguments import Average, Sum
-from farandole.engine.bucket_step import check_marks
 from farandole.engine.context import engine_of
 from farandole.engine.engine import Engine
+from farandole.engine.gradients import meet
 from farandole.engine.handle import Handle
 from farandole.engine.process_sets import ProcessSet, global_process_set
 from farandole.engine.signature import check_same
@@ -165,19 +164,12 @@ class ByName:
             "tries_overlap": tries_overlap,
             "options": self._sending.options(self._how),
         }
-        answers = self.meet(json.dumps(said).encode(), self.meeting)
-        by_rank = {
-            rank: json.loads(answer)
-            for rank, answer in zip(self._engine.ranks, answers, strict=True)
-            if answer
-        }
+        by_rank = meet(self._engine, self.meeting, said, kind="meeting")
         everyone = list(by_rank.values())
-        if any("mark" in answer for answer in everyone):
-            check_marks([answer.get("mark") for answer in everyone])
         _compare({rank: answer["parameters"] for rank, answer in by_rank.items()})
         check_same({r: said["options"] for r, said in by_rank.items()}, "DistributedOptimizer's")
         self._refuse(by_rank)
-        return RankAnswers(ranks=everyone, joined=len(everyone) < len(answers))
+        return RankAnswers(ranks=everyone, joined=len(everyone) < self._engine.size)
 
     def _refuse(self, by_rank: Mapping[int, dict[str, Any]]) -> None:
         """Raise UnfitError if a rank has gradients that cannot be reduced."""
