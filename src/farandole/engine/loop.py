@@ -10,11 +10,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from farandole.engine.handle import Handle
 from farandole.errors import CollectiveError, FarandoleError, ForkedProcessError, PeerDiedError
+
+if TYPE_CHECKING:
+    from farandole.stalls.inspector import LongWait
 
 # How a rank waits for its peers: spin a little, yield a little, then sleep.
 #
@@ -116,45 +119,6 @@ class Advancing(Protocol):
         """Raise PeerDiedError if a peer that is needed is gone."""
 
 
-class Group(Protocol):
-    """Ranks that operate together."""
-
-    ranks: tuple[int, ...]
-    """Their numbers among all workers."""
-
-    def waiting(self) -> Mapping[str, Sequence[int] | None]:
-        """Return the names that this rank has submitted, and some rank of the group has not.
-
-        Each with those ranks, numbered within the group; None where this rank does not know.
-        """
-
-
-class Watch(Protocol):
-    """Somebody who is told when waiting takes long."""
-
-    def follow(self, group: Group) -> None:
-        """Look after the operations of a group from now on."""
-
-    def forget(self, group: Group) -> None:
-        """Look after them no longer."""
-
-    def look(self, *, blocked: bool) -> None:
-        """Look around; called often, also by the thread, for whom nobody is blocked.
-
-        Raises:
-            CollectiveError: It is no use to wait any longer; only to who is blocked.
-        """
-
-    def leave(self) -> None:
-        """Hear that the caller waits no longer."""
-
-    def explain(self, error: PeerDiedError) -> PeerDiedError:
-        """Say why a peer is gone, as far as that is known."""
-
-    def close(self) -> None:
-        """Let go of everything."""
-
-
 class Loop:
     """Advances lanes on behalf of whoever waits."""
 
@@ -177,7 +141,8 @@ class Loop:
         """When somebody who waits has last advanced everything."""
         self.crowded = crowded
         self.distant = distant
-        self.watch: Watch | None = None
+        self.watch: LongWait | None = None
+        """Is told when waiting takes long."""
         self.forked = ""
         """In a child that was forked from the loop's process: why it may not use it."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -73,7 +73,7 @@ def backend_name() -> str:
     return str(keras.backend.backend())
 
 
-class Backend(Protocol):
+class Backend:
     """How the gradients of one of Keras's backends reach the engine and come back."""
 
     def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
@@ -81,17 +81,22 @@ class Backend(Protocol):
 
         The whole is None while more batches are to be summed first.
         """
+        raise NotImplementedError
 
     def apply(
         self, averaging: Averaging, batch: Batch, update: Callable[[list[Any]], None]
     ) -> None:
         """Combine gradients, and call `update` with them when it is time for it."""
+        combined = self.combine(averaging, batch)
+        if combined is not None:
+            update(combined)
 
     def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
         """Raise StopTraining if all leave at this step; in a compiled one, when it has run.
 
         The gradients tell whether it is being compiled.
         """
+        averaging.context.stop_if_asked()
 
 
 @cache
@@ -106,7 +111,7 @@ def current() -> Backend:
     return _BACKENDS[name]()
 
 
-class TorchBackend:
+class TorchBackend(Backend):
     """See Backend."""
 
     def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
@@ -130,14 +135,8 @@ class TorchBackend:
         """Combine, and update unless more batches are to be summed first."""
         import torch
 
-        combined = self.combine(averaging, batch)
-        if combined is not None:
-            with torch.no_grad():
-                update(combined)
-
-    def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
-        """Leave the script if all do so at this step."""
-        averaging.context.stop_if_asked()
+        with torch.no_grad():
+            super().apply(averaging, batch, update)
 
 
 def _by_hooks(averaging: Averaging, batch: Batch) -> list[Any]:
@@ -196,7 +195,7 @@ def _torch_tensor(array: Array, like: Any) -> Any:
     return view_of(array, array.dtype.name).to(device=like.device, dtype=like.dtype)
 
 
-class TensorFlowBackend:
+class TensorFlowBackend(Backend):
     """See Backend."""
 
     def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
@@ -263,7 +262,7 @@ def _tensorflow_call(averaging: Averaging, batch: Batch) -> tuple[Any, list[Any]
     return complete, batch.spread(coming, results)
 
 
-class JaxBackend:
+class JaxBackend(Backend):
     """See Backend."""
 
     def combine(self, averaging: Averaging, batch: Batch) -> list[Any] | None:
@@ -277,14 +276,6 @@ class JaxBackend:
             return None
         # Copies: what a program does with them later is not known here.
         return [None if array is None else jax.numpy.array(array) for array in reduced]
-
-    def apply(
-        self, averaging: Averaging, batch: Batch, update: Callable[[list[Any]], None]
-    ) -> None:
-        """Combine, and update unless more batches are to be summed first."""
-        combined = self.combine(averaging, batch)
-        if combined is not None:
-            update(combined)
 
     def end_step(self, averaging: Averaging, gradients: Sequence[Any]) -> None:
         """Leave the script if all do so at this step; `leaving` does for compiled ones."""

@@ -240,8 +240,7 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
         Not at that batch's end: a callback with something to do there would slow all batches down,
         as Keras then waits for each of them.
         """
-        if not self.broadcast_done and self._batches:
-            self._broadcast()
+        self._after_batches()
         self._batches += 1
 
     def on_test_begin(self, logs: Any = None) -> None:

@@ -13,8 +13,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from farandole.engine.loop import Group
 from farandole.errors import PeerDiedError, StallError
 from farandole.stalls import stack
 from farandole.stalls.forwarder import Forwarder
@@ -36,6 +36,9 @@ from farandole.world.board import Board
 from farandole.world.environment import StallTimes, World, read_stall_times
 from farandole.world.generations import GenerationBoard
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous
+
+if TYPE_CHECKING:
+    from farandole.engine.engine import Engine
 
 # Peers in step answer within microseconds; a look every so often costs nothing then.
 _EVERY_S = 0.1
@@ -75,7 +78,7 @@ class Inspector:
         """
         self._rank, self._size, self._times, self._pages = rank, size, times, pages
         self._clock, self._say = clock, say
-        self._followed: dict[tuple[int, ...], Group] = {}
+        self._followed: dict[tuple[int, ...], Engine] = {}
         self._lock = threading.Lock()
         self._due_s = math.inf
         self._blocked = False
@@ -83,19 +86,20 @@ class Inspector:
         self._reported: set[Key] = set()
         self._suspicion: tuple[float, Mapping[int, RankStatus]] | None = None
 
-    def follow(self, group: Group) -> None:
-        """Look after the operations of a group from now on."""
-        self._followed[group.ranks] = group
+    def follow(self, engine: Engine) -> None:
+        """Look after the operations of an engine from now on."""
+        self._followed[engine.ranks] = engine
 
-    def forget(self, group: Group) -> None:
+    def forget(self, engine: Engine) -> None:
         """Look after them no longer."""
-        self._followed.pop(group.ranks, None)
+        self._followed.pop(engine.ranks, None)
 
     def look(self, *, blocked: bool) -> None:
         """Look around, if the last look was long enough ago.
 
         Args:
-            blocked: Whether the caller waits for something that nothing else can come before.
+            blocked: Whether the caller waits for something that nothing else can come before; the
+                progress thread, which looks often, does not.
 
         Raises:
             StallError: The time is up; only to a caller that is blocked.
@@ -137,8 +141,8 @@ class Inspector:
     def _look(self, now_s: float, blocked: bool) -> None:
         known: dict[Key, Sequence[int]] = {}
         waiting: list[Key] = []
-        for members, group in list(self._followed.items()):
-            for name, missing in group.waiting().items():
+        for members, engine in list(self._followed.items()):
+            for name, missing in engine.waiting().items():
                 key = Key(members, name)
                 waiting.append(key)
                 if missing is not None:
