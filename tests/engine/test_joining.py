@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from farandole.engine import basics, context
+from farandole.engine import context, names
 from farandole.engine.gradients import Gradients, gradients_of
 from farandole.transport.reduction import AVERAGE, SUM
 from tests.torch.checks import Check, Checks, Ranks, on
@@ -17,7 +17,7 @@ ranks = on((2, "shm"), (3, "shm"), (2, "gloo"))
 
 def join() -> int:
     engine = context.current().engine
-    return basics.join(engine, gradients_of(engine))
+    return names.join(engine, gradients_of(engine))
 
 
 @checks

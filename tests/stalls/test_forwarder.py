@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from farandole.stalls import forwarder as module
-from farandole.stalls.forwarder import Forwarder
-from farandole.stalls.pages import Key, Note, Page
+from farandole.stalls import pages as module
+from farandole.stalls.pages import Forwarder, Key, Note, Page
 
 ALL = (0, 1, 2, 3)
 HOSTS = ((0, 1), (2,), (3,))
@@ -143,7 +142,7 @@ def test_a_stack_is_asked_for_and_comes_back(scene: Scene, asker: int, asked: in
 
 
 def test_nothing_is_believed_after_a_loss(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_EVERY_S", 0.001)
+    monkeypatch.setattr(module, "_FORWARD_EVERY_S", 0.001)
     scene.turns(3)
     forwarder, link, pages = scene.forwarders[1], scene.links[1], scene.pages[1]
     link.loss = "h0 is lost"

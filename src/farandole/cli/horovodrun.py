@@ -239,13 +239,13 @@ def check_build() -> str:
     """Draw what there is in the form that horovodrun has."""
     from importlib.util import find_spec
 
-    from farandole.engine import basics
+    from farandole.engine import names
     from farandole.launch.horovod_alias import VERSION
 
     modules = {"TensorFlow": "tensorflow", "PyTorch": "torch", "Keras 3": "keras"}
     frameworks = {name: find_spec(module) is not None for name, module in modules.items()}
-    controllers = {"MPI": basics.mpi_built(), "Gloo": basics.gloo_built()}
-    libraries = {"NCCL": basics.nccl_built(), "DDL": basics.ddl_built(), "CCL": basics.ccl_built()}
+    controllers = {"MPI": names.mpi_built(), "Gloo": names.gloo_built()}
+    libraries = {"NCCL": names.nccl_built(), "DDL": names.ddl_built(), "CCL": names.ccl_built()}
     rows: dict[str, dict[str, Any]] = {
         "Available Frameworks": {**frameworks, "MXNet": False},
         "Available Controllers": controllers,

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from farandole.errors import PeerDiedError, StallError
 from farandole.stalls import stack
-from farandole.stalls.forwarder import Forwarder
 from farandole.stalls.pages import (
+    Forwarder,
     Key,
     Pages,
     RankStatus,

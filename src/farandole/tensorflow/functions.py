@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from farandole.engine import arrays, basics, context, objects
+from farandole.engine import arrays, context, names, objects
 from farandole.engine.arguments import check_root
 from farandole.engine.context import engine_of
 from farandole.engine.gradients import gradients_of
@@ -189,4 +189,4 @@ def join(device: int = -1) -> int:
     del device
     check_eager("join")
     engine = context.current().engine
-    return basics.join(engine, gradients_of(engine))
+    return names.join(engine, gradients_of(engine))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from farandole.engine.basics import Basics
+from farandole.engine.names import Basics
 
 
 def __getattr__(name: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from farandole.engine import basics, context
+from farandole.engine import context, names
 from farandole.engine.arguments import check_root
 from farandole.engine.objects import allgather_object, broadcast_object
 from farandole.engine.process_sets import ProcessSet, global_process_set
@@ -135,7 +135,7 @@ def join(device: int = -1) -> int:
     reducers = reducers_of(engine)
     for reducer in reducers:
         _leave(reducer)
-    return basics.join(engine, [_JoinedReducer(reducer) for reducer in reducers])
+    return names.join(engine, [_JoinedReducer(reducer) for reducer in reducers])
 
 
 def _leave(reducer: GradientReducer) -> None:
@@ -149,7 +149,7 @@ def _leave(reducer: GradientReducer) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _JoinedReducer:
-    """A reducer while this rank has joined (an engine.basics.JoinedBuckets)."""
+    """A reducer while this rank has joined (an engine.names.JoinedBuckets)."""
 
     reducer: GradientReducer
 

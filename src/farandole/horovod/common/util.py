@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
-from farandole.engine.basics import ccl_built, ddl_built, gloo_built, mpi_built, nccl_built
+from farandole.engine.names import ccl_built, ddl_built, gloo_built, mpi_built, nccl_built
 
 __all__ = [
     "ccl_built",
