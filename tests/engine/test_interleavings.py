@@ -64,6 +64,25 @@ def named_tasks(member: Member, common: random.Random, number: int) -> list[Task
     return tasks
 
 
+def queued_tasks(member: Member, common: random.Random, number: int) -> list[Task]:
+    """Some operations that queue under one name; all alike, as each rank has its own order."""
+    engine: Engine = member.state["engine"]
+    unit = member.size * (member.size + 1) // 2
+    count, factor = common.choice([3, 3, 3, 40, 9_000]), common.randint(1, 100)
+    tasks = []
+    for _ in range(common.randint(0, 4)):
+        data = np.full(count, (member.rank + 1) * factor, np.float32)
+
+        def submit(data: Array = data) -> Handle:
+            return engine.submit(f"queued.{number % 2}", summing(data), queues=True)
+
+        def check(_: Handle, data: Array = data) -> bool:
+            return bool((data == unit * factor).all())
+
+        tasks.append(Task(submit, check, True, f"queued, {count} of float32"))
+    return tasks
+
+
 def bucket_tasks(member: Member, common: random.Random, number: int) -> list[Task]:
     """Every bucket once; now and then a rank objects, and nothing is reduced.
 
@@ -136,7 +155,7 @@ def group_tasks(member: Member, common: random.Random, number: int) -> list[Task
     return tasks
 
 
-KINDS = (named_tasks, bucket_tasks, group_tasks)
+KINDS = (named_tasks, queued_tasks, bucket_tasks, group_tasks)
 
 
 def play(member: Member, seed: int, rounds: int) -> list[str]:
