@@ -154,8 +154,8 @@ class Coordinator:
 
     def decide(self) -> list[Decision]:
         """Return the decisions that have become possible, in the order in which all run them."""
-        decisions: list[Decision] = []
-        fusing: dict[tuple[Any, ...], tuple[Decision, int]] = {}
+        single: list[Decision] = []
+        agreed: list[Signature | None] = []
         for name in self._complete:
             said = self._waiting.pop(name)
             self._asked.discard(name)
@@ -166,13 +166,20 @@ class Coordinator:
                 for rank in range(self._size)
             ]
             error = mismatch(name, signatures, self._ranks) or self._refusal(name, signatures)
-            if error:
-                decisions.append(Decision([name], error, [extras], [None], [None]))
-                continue
-            ticket = self._book.issue(name, present)
-            absent = present if None in signatures else None
-            new = Decision([name], "", [extras], [ticket], [absent])
-            self._place(decisions, fusing, new, present)
+            ticket = None if error else self._book.issue(name, present)
+            absent = present if None in signatures and not error else None
+            single.append(Decision([name], error, [extras], [ticket], [absent]))
+            agreed.append(None if error else present)
+        decisions = [
+            Decision(
+                [single[i].names[0] for i in batch],
+                single[batch[0]].error,
+                [single[i].extras[0] for i in batch],
+                [single[i].tickets[0] for i in batch],
+                [single[i].absent[0] for i in batch],
+            )
+            for batch in fused(agreed)
+        ]
         self._complete.clear()
         if self._wanted:
             decisions.append(Decision([], "", [], [], [], wanted=tuple(self._wanted)))
@@ -233,29 +240,31 @@ class Coordinator:
             "only allreduce goes on; call join() here, too, or let all ranks take part."
         )
 
-    @staticmethod
-    def _place(
-        decisions: list[Decision],
-        fusing: dict[tuple[Any, ...], tuple[Decision, int]],
-        new: Decision,
-        signature: Signature,
-    ) -> None:
-        """Append a decision, or join it to an earlier one that it can be fused with."""
-        nbytes = size_of(signature)
-        if signature.kind != "allreduce" or nbytes > FUSE_EACH_BYTES or signature.device != "cpu":
-            decisions.append(new)
-            return
-        key = tuple(signature._replace(shape=()))
-        host, total = fusing.get(key, (None, 0))
-        if host is None or total + nbytes > FUSE_TOTAL_BYTES:
-            decisions.append(new)
-            fusing[key] = (new, nbytes)
-            return
-        host.names.extend(new.names)
-        host.extras.extend(new.extras)
-        host.tickets.extend(new.tickets)
-        host.absent.extend(new.absent)
-        fusing[key] = (host, total + nbytes)
+
+def fused(signatures: Sequence[Signature | None]) -> list[list[int]]:
+    """Return which operations run as one: all-reduces that are small and alike, the others alone.
+
+    The same on every rank, in the order of the first of each; None is an operation that fails.
+    """
+    batches: list[list[int]] = []
+    filling: dict[Signature, tuple[list[int] | None, int]] = {}
+    for i, signature in enumerate(signatures):
+        if (
+            signature is None
+            or signature.kind != "allreduce"
+            or signature.device != "cpu"
+            or (nbytes := size_of(signature)) > FUSE_EACH_BYTES
+        ):
+            batches.append([i])
+            continue
+        key = signature._replace(shape=())
+        batch, total = filling.get(key, (None, 0))
+        if batch is None or total + nbytes > FUSE_TOTAL_BYTES:
+            batch, total = [], 0
+            batches.append(batch)
+        batch.append(i)
+        filling[key] = batch, total + nbytes
+    return batches
 
 
 def _extra_of_absent(signature: Signature) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from farandole.engine.coordinator import FUSE_EACH_BYTES, FUSE_TOTAL_BYTES, count_of, size_of
+from farandole.engine.coordinator import count_of, fused, size_of
 from farandole.engine.signature import Signature
 from farandole.errors import UnfitError
 from farandole.transport.protocol import Buffer, Steps, Transport
@@ -177,7 +177,7 @@ class Grouped:
 
     def steps(self, transport: Transport, extras: list[Any]) -> Steps:
         """Run one after the other, small all-reduces together."""
-        for batch in self._batches():
+        for batch in fused([member.signature for member in self._members]):
             if len(batch) > 1:
                 together = [self._members[i] for i in batch]
                 fusible = [each for each in together if isinstance(each, Allreduce)]
@@ -185,23 +185,6 @@ class Grouped:
             else:
                 (i,) = batch
                 yield from self._members[i].steps(transport, [extra[i] for extra in extras])
-
-    def _batches(self) -> list[list[int]]:
-        """Return which members run together, the same on every rank."""
-        batches: list[list[int]] = []
-        filling: dict[Signature, tuple[list[int], int]] = {}
-        for i, member in enumerate(self._members):
-            nbytes, key = size_of(member.signature), member.signature._replace(shape=())
-            batch, total = filling.get(key, ([], FUSE_TOTAL_BYTES))
-            if not isinstance(member, Allreduce) or nbytes > FUSE_EACH_BYTES or key.device != "cpu":
-                batches.append([i])
-            elif total + nbytes > FUSE_TOTAL_BYTES:
-                batches.append([i])
-                filling[key] = batches[-1], nbytes
-            else:
-                batch.append(i)
-                filling[key] = batch, total + nbytes
-        return batches
 
 
 def fused_allreduce(operations: Sequence[Allreduce], transport: Transport) -> Steps:
