@@ -414,7 +414,6 @@ Here the law gives {{ law | each("{serial.value:percent} (batch {batch}, speedup
             "Throughput over that of one worker at the same batch; hollow: the lab's GPUs.",
             *(text("series", "batch per worker"), "workers", "speedup"),
             ideal=True,
-            published=tuple(f"batch {batch}, {THE_LAB}" for batch in LAB_BATCHES),
         ),
     ),
 )

@@ -174,8 +174,6 @@ def _by_device(rows: Sequence[Row]) -> list[Row]:
     return [row.but(source=f"{THE_LAB}, {row.device}") for row in having(rows, source=THE_LAB)]
 
 
-_LAB_LINES = [f"{THE_LAB}, {device}" for device in ("GPU", "T4", "DGX")]
-
 WORKERS = Question(
     key="workers",
     text="How do job time and loss change as workers are added?",
@@ -213,7 +211,6 @@ test samples and {{ row.seeds | count("seed") }} only resolve changes of the los
             "From the launch to the end. More workers than cores have no time to show.",
             "source workers job_s",
             rows=lambda rows: [*having(rows, study="workers"), *_by_device(rows)],
-            published=_LAB_LINES,
         ),
         lines(
             "loss-by-workers",
@@ -222,7 +219,6 @@ test samples and {{ row.seeds | count("seed") }} only resolve changes of the los
             "source workers loss",
             rows=_loss_lines,
             log=True,
-            published=_LAB_LINES,
         ),
     ),
 )

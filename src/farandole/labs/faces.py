@@ -267,7 +267,7 @@ def measured(found: Found, scaling: Scaling) -> list[Row]:
 def published(found: Found, scaling: Scaling) -> list[Row]:
     """Return the lab's figures by nodes; of strong scaling it has speedups on CPUs only."""
     rows = []
-    for row in cells(found.published.get(f"faces_{scaling}")):
+    for row in cells(found.published.get(f"faces_{scaling}"), CPU):
         row = row.but(source=GPU if row.device == "gpu" else CPU, count=row.hosts, step_s=None)
         if "speedup" in row.metrics:
             one = Estimate(value=1.0, low=1.0, high=1.0)  # by definition
@@ -512,7 +512,6 @@ def _by_count(name: str, title: str, y: Column, *sources: str, axis: str = _COUN
     def series(row: Row) -> str:
         return f"{row.model}, {row.source}" if len(sources) > 1 else str(row.model)
 
-    lab = [Row(model=model, source=one) for one in sources for model in TITLES if one != HERE]
     return lines(
         name,
         title,
@@ -523,7 +522,6 @@ def _by_count(name: str, title: str, y: Column, *sources: str, axis: str = _COUN
         # Both axes alike, so that what is proportional is a straight line.
         log=len(sources) > 1 or HERE not in sources,
         ideal=y is SPEEDUP,
-        published={series(row) for row in lab},
     )
 
 

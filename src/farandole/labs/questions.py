@@ -87,8 +87,6 @@ def _chart(
     own = any(isinstance(part, Column) for part in split)
     if kind != "boxes":
         options = dict(zip(("y", "x", "series"), keys, strict=False)) | options
-    if kind == "lines" and keys[2:] == ["source"]:
-        options.setdefault("published", (LAB,))
     return Chart(
         kind=kind,
         name=name,
@@ -178,15 +176,18 @@ def interval(value: Any, show: Callable[[Any], str] = format.number) -> str:
 
 
 def _figure(one: Chart, question: Question, rows: Sequence[Row], table: Table) -> Figure:
+    own = {column.key: column for column in question.columns}
+    parts = columns(*(own.get(part, part) if isinstance(part, str) else part for part in one.parts))
+    options = dict(one.options)
     if one.rows is not None:
-        own = {column.key: column for column in question.columns}
-        keys = (own.get(part, part) if isinstance(part, str) else part for part in one.parts)
-        parts, shown = columns(*keys), one.rows(rows)
-        if one.kind != "boxes":
-            shown = [row for row in shown if parts[-1].cell(row) is not None]
-        table = tabulate(one.name, one.title, shown, parts, absent=absent)
+        rows = [
+            row for row in one.rows(rows) if one.kind == "boxes" or parts[-1].cell(row) is not None
+        ]
+        table = tabulate(one.name, one.title, rows, parts, absent=absent)
+    if "series" in options and one.kind == "lines":
+        options["published"] = {parts[0].cell(row) for row in rows if row.hollow}
     draw: Callable[..., Figure] = getattr(charts, one.kind)
-    return draw(one.name, one.title, one.caption, table, **one.options)
+    return draw(one.name, one.title, one.caption, table, **options)
 
 
 def drawn(answered: Answered, source: str) -> tuple[Column, list[tuple[float, Any]]] | None:

@@ -108,7 +108,10 @@ _OF_USE = ("cpu", "gpu", "memory_bytes")
 
 
 def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
-    """Return one row per cell of a study, with everything that is known about the cell."""
+    """Return one row per cell of a study, with everything that is known about the cell.
+
+    Charts have hollow marks for what was not measured here.
+    """
     rows = []
     for one in info.rows if info else ():
         cell, job, use, point = one.cell, one.job, one.utilisation, one.point
@@ -122,6 +125,7 @@ def cell_rows(info: ScalingInfo | None, source: str = HERE) -> list[Row]:
         rows.append(
             row.but(
                 source=source,
+                hollow=source != HERE,
                 use=use,
                 outcome=outcome or "ran",
                 reason=reason,
@@ -312,7 +316,8 @@ def project_rows(study: Study | None, info: ScalingInfo | None, **asked: Any) ->
         kind = "measured" if row.measured else "projected"
         middle = bool(projected) and row is projected[len(projected) // 2]
         setting = Row(workers=row.workers, batch=row.batch, link=row.link or "")
-        rows.append(setting.but(kind=kind, middle=middle, **figures))
+        hollow = not row.measured
+        rows.append(setting.but(kind=kind, middle=middle, hollow=hollow, **figures))
     return rows
 
 

@@ -373,6 +373,7 @@ def sixteen_rows(spec: TransferLab, found: Found) -> list[Row]:
             measured = row.kind == "measured"
             cell = cells.get(row.workers, Row()) if measured else Row()
             row.source, row.workers = series, row.workers or 16
+            row.hollow = row.hollow or both is lab
             row.series = series if measured else f"projected from {series}"
             row.job_s = cell.job_s if cell.epochs == spec.epochs else None
             rest_s = fixed_s.get(row.workers, last_s)
@@ -385,7 +386,7 @@ def sixteen_rows(spec: TransferLab, found: Found) -> list[Row]:
     if spec.guess:
         guessed = {key: shared.estimate(value) for key, value in vars(spec.guess).items()}
         row = Row(source=f"the author's guess, {spec.projected}", series="the author's guess")
-        row = row.but(link="", not_applicable=("validation",))
+        row = row.but(link="", not_applicable=("validation",), hollow=True)
         rows.append(row.but(kind="guessed", workers=16, drawn=guessed["epoch_s"], **guessed))
     return rows
 
@@ -469,7 +470,6 @@ def questions(spec: TransferLab, code: Question) -> tuple[Question, ...]:
     """Return what both labs ask, in the order of the report."""
     configured = partial(configurations, spec)
     logs: dict[str, Any] = {"x_log": True, "log": True}
-    published = tuple(f"{LAB}, {device}" for device in spec.devices)
     ask = partial(Question, facts=partial(everything, spec))
     times_question = ask(
         key="times",
@@ -511,7 +511,6 @@ images/s of {{ pixels }} pixels.
                 f"{what.capitalize()} time by workers and device",
                 f"{caption} On logarithmic axes; more workers than cores have no time.",
                 *(SERIES, "workers", measure("time_s", what, seconds, f"{what}_s")),
-                published=published,
                 **logs,
             )
             for what, caption in (
@@ -637,7 +636,6 @@ The lab gives no epochs to stability for this data set.
                 "stable-by-workers",
                 "Epochs to a stable validation accuracy by workers",
                 *(RULE, SERIES, "workers", STABLE_EPOCH),
-                published=published,
             ),
         ),
     )
@@ -717,7 +715,6 @@ No two configurations {{ where }} have both a stable accuracy and a time.
         notes=("Weights are compared by a fingerprint of all parameters after the last step.",),
         say="{{ sent }}\n" + WITHOUT + AVERAGED,
     )
-    lab_series = f"{LAB}, {spec.projected}"
     sixteen = ask(
         key="sixteen",
         text="What would 16 workers do?",
@@ -774,7 +771,6 @@ No projection from the runs here: {{ row.why.partition(". ")[0] }}.
                 text("series", "figures"),
                 "workers",
                 measure("epoch_s", "epoch", seconds, "drawn"),
-                published=(lab_series, f"projected from {lab_series}", "the author's guess"),
                 **logs,
             ),
         ),
