@@ -13,7 +13,14 @@ from farandole.labs import rows as shared
 from farandole.labs.data import describe_driving
 from farandole.labs.lab import Asked, Correction, DataFacts, Found, Lab, Plan, Planned, Rate
 from farandole.labs.plan import EIGHT, FOUR, TWO, Training, Workload
-from farandole.labs.questions import AVERAGING, UTILISATION, Question, correct, lines
+from farandole.labs.questions import (
+    AVERAGING,
+    UTILISATION,
+    Question,
+    correct,
+    lines,
+    recipe_lines,
+)
 from farandole.labs.rows import HERE, Row, column, columns, having, measure, text
 from farandole.labs.rows import LAB as THE_LAB
 from farandole.model.jobs import LEAST_STEPS, SAVED, Speed, break_even, enough_steps, fixed_time
@@ -151,22 +158,21 @@ def _settings(found: Found, *studies: str) -> list[Row]:
 def _worker_rows(found: Found) -> list[Row]:
     lab = having(shared.published_rows(found, "driving", recipe="not said", seeds=1), "job")
     here = _settings(found, "workers", "recipes")
-    return [*here, *(row.but(loss=row.final) for row in lab)]
+    return [
+        *(row.but(base=row is here[0]) for row in here),
+        *(row.but(loss=row.final) for row in lab),
+    ]
 
 
 def _loss_lines(rows: Sequence[Row]) -> list[Row]:
-    """Return a line per recipe, each of which begins with the fewest workers."""
-    own = having(rows, study="workers")[:1]
-    drawn = []
-    for name in dict.fromkeys(row.recipe for row in rows if row.source == HERE):
-        first = [row for row in own if row.recipe != name]
-        of_recipe = [*first, *having(rows, source=HERE, recipe=name)]
-        drawn += [row.but(source=f"{HERE}, {name}") for row in of_recipe]
-    constants = {
-        row.workers: shared.estimate(row.constant_mse) for row in having(rows, source=HERE)
-    }
-    drawn += [Row(source="a constant", workers=n, loss=constants[n]) for n in sorted(constants)]
-    return [*drawn, *_by_device(rows)]
+    """Return a line per recipe, one of the best constant, and the lab's."""
+    here = having(rows, source=HERE)
+    constants = {row.workers: shared.estimate(row.constant_mse) for row in here}
+    return [
+        *(row.but(source=f"{HERE}, {row.recipe}") for row in recipe_lines(here)),
+        *(Row(source="a constant", workers=n, loss=constants[n]) for n in sorted(constants)),
+        *_by_device(rows),
+    ]
 
 
 def _by_device(rows: Sequence[Row]) -> list[Row]:
