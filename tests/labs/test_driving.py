@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,8 @@ def test_the_verdict_follows_from_intervals_of_time_and_loss() -> None:
     first = said(driving.VERDICT, with_losses(0.02, 0.02))[0]
     assert first.startswith("Adding workers pays in time: 2 workers take ")
     assert "a change that these runs cannot resolve" in first
+    diverged = said(driving.VERDICT, with_losses(0.02, math.nan))[0]
+    assert diverged.endswith("the loss goes from 0.0200 to no finite value, training diverged.")
     once = said(driving.VERDICT, found(seeds=1))[0]
     assert once.startswith("Cannot tell whether adding workers pays: 2 workers take ")
     made = studies()

@@ -67,6 +67,13 @@ def test_words() -> None:
     assert rows.points(once) == "+1.23 points (one seed: no interval)"
 
 
+def test_how_many_times_as_fast_where_both_times_are_known() -> None:
+    one, two = (Row(job_s=rows.estimate(value)) for value in (10.0, 4.0))
+    assert rows.faster(two, one, "job_s") == 2.5
+    assert rows.faster(two, Row(), "job_s") is None
+    assert rows.faster(Row(), one, "job_s") is None
+
+
 def test_limits_of_a_study() -> None:
     void = "4 workers share 2 cores: their times are void, their results count."
     assert rows.limits(found(), "workers") == [void]

@@ -268,6 +268,7 @@ def _verdict_facts(found: Found, rows: Sequence[Row]) -> dict[str, Any]:
         elif 1 - took.low < SAVED:
             verdict = "Adding workers does not pay in time"
     shown = "more than chance" if rises else "a change that these runs cannot resolve"
+    shown = shown if many.loss else "training diverged"
     return facts | {"saved": 1 - took.value, "verdict": verdict, "shown": shown}
 
 
@@ -302,8 +303,7 @@ VERDICT = Question(
 {% if many %}
 {{ verdict }}: {{ many.workers | workers }} take {{ saved | abs | percent }} \
 {{ "less" if saved >= 0 else "more" }} time than {{ few.workers | workers }} (25 % less would \
-pay), and the loss goes from {{ few.loss.value | number }} to {{ many.loss.value | number }}, \
-{{ shown }}.
+pay), and the loss goes from {{ few | end }} to {{ many | end }}, {{ shown }}.
 {% else %}
 There is no verdict: it takes two numbers of workers whose times count.
 {% endif %}
@@ -350,9 +350,9 @@ DIVERGENCE = Question(
     ),
     say="""
 {% if rows | length > 1 %}
-With the steps of 8 workers the loss ends at {{ rows[0].loss.value | number }} at a rate of \
-{{ rows[0].rate | brief }}, and at {{ rows[-1].loss.value | number }} at 8 times that rate; a \
-constant gets {{ rows[-1].constant_mse | number }}.
+With the steps of 8 workers the loss ends at {{ rows[0] | end }} at a rate of \
+{{ rows[0].rate | brief }}, and at {{ rows[-1] | end }} at 8 times that rate; a constant gets \
+{{ rows[-1].constant_mse | number }}.
 {% else %}
 It was not run here: the study of 8 workers' steps has no figures.
 {% endif %}

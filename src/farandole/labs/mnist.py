@@ -217,8 +217,7 @@ def _worker_rows(found: Found) -> list[Row]:
     here = shared.setting_rows(found, "workers")
     for row in here:
         row.nodes, row.compared = 1, row.speedup
-        if row.job_s and here[0].job_s:
-            row.job_speedup = here[0].job_s.value / row.job_s.value
+        row.job_speedup = shared.faster(row, here[0], "job_s")
     lab = shared.published_rows(found, "mnist", throughput=None, seeds=1)
     for row in lab:
         # Of whole jobs: the lab has no other times.

@@ -250,6 +250,7 @@ def _environment() -> Environment:
         "points": points,
         "in_points": in_points,
         "workers": lambda number: format.plural(number, "worker"),
+        "end": lambda row: format.number(row.loss.value) if row.loss else "no finite value",
         "epochs": lambda number: f"{format.brief(number)} epoch{'' if number == 1 else 's'}",
         "each": lambda rows, pattern: (
             format.listed([parts.vformat(pattern, (), vars(row)) for row in rows])

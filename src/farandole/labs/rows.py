@@ -331,6 +331,11 @@ def job_of(epoch_s: Estimate | None, epochs: float, fixed_s: float) -> Estimate 
     return Estimate(value=value, low=low, high=high)
 
 
+def faster(row: Row, first: Row, key: str) -> float | None:
+    """Return how many times as fast a row is as the first by one of its times: job_s, epoch_s."""
+    return first[key].value / row[key].value if row[key] and first[key] else None
+
+
 def exchanged(row: Row) -> Row:
     """Return a setting with what the workers of its last launch that ended well exchanged.
 

@@ -229,9 +229,9 @@ def configurations(spec: TransferLab, found: Found) -> list[Row]:
         if row.source == HERE:
             row.place = plural(row.workers, "worker")
         row.configuration = f"{row.source}, {row.place}"
-        first = fewest.setdefault(row.series, row)
-        row.job_speedup = first.job_s.value / row.job_s.value if row.job_s else None
-        row.epoch_speedup = first.epoch_s.value / row.epoch_s.value if row.epoch_s else None
+        first = fewest.setdefault(row.series, row) if row.epoch_s else row
+        row.job_speedup = shared.faster(row, first, "job_s")
+        row.epoch_speedup = shared.faster(row, first, "epoch_s")
         if (row.fixed_share or 0.0) < 0:
             row.fixed_share = None  # a contradiction in the lab's table, not a cost
         row.training = training.final.value if training.final else None
