@@ -125,7 +125,8 @@ def test_a_speed_that_begins_before_the_first_step() -> None:
         return line("shown", step=9, where=HERE, value=50.0, origin=["rate", begin, end, 500.0])
 
     # Steps end at 1, 2, ... 10 s.
-    assert both("FD409", [rate(-4.0, 10.0)], []) == [("FD409", "warning")]
+    assert both("FD409", [rate(-9.0, 10.0)], []) == [("FD409", "warning")]
+    assert both("FD409", [rate(-4.0, 10.0)], []) == [("FD409", "note")]
     assert both("FD409", [rate(0.0, 10.0)], []) == []
     assert both("FD409", [rate(2.5, 10.0)], []) == []
 

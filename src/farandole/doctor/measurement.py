@@ -35,10 +35,12 @@ Round = Mapping[int, Evaluation]
 _TORCH = ("torch", "ddp", "accelerate", "lightning")
 _FEW = 0.01
 """A share of samples below which counting them twice, or not at all, is a note."""
-_UNEVEN = 0.02
-"""A difference of weights of batches from which a mean of means is more than a note."""
+_UNEVEN = 0.05
+"""A share by which a mean of means is off from which it is more than a note."""
 _WARM = 0.1
 """A share of a measured time that start-up may take."""
+_MOSTLY_WARM = 0.3
+"""A share that is more than a note: with few steps every time has some."""
 _FEWEST = 1000
 """Test samples below which single runs differ by several points by chance."""
 
@@ -416,7 +418,6 @@ def _unequal_batches(rank: Rank, one: Round) -> Iterator[Seen]:
     sizes, samples = mine.sizes, sum(mine.sizes)
     if len(set(sizes)) < 2 or not samples:
         return
-    off = sum(abs(1 / len(sizes) - size / samples) for size in sizes) / 2
     for said in reported(rank, mine):
         for where, values in mine.items.items():
             candidates = [_means(mine, where)]
@@ -437,9 +438,13 @@ def _unequal_batches(rank: Rank, one: Round) -> Iterator[Seen]:
                         values={rank.rank: f"batches of {_short(sizes)}"},
                         step=mine.step,
                         where=said.where,
-                        severity=None if off > _UNEVEN else "note",
+                        severity=None if _is_off(flat, weighted) else "note",
                     )
                     return
+
+
+def _is_off(flat: float, weighted: float) -> bool:
+    return abs(flat - weighted) > _UNEVEN * abs(weighted)
 
 
 def _means(one: Evaluation, where: str) -> tuple[float, float]:
@@ -456,7 +461,6 @@ def _unequal_parts(job: Job, one: Round) -> Iterator[Seen]:
     if len(set(sizes.values())) < 2 or not min(sizes.values()):
         return
     samples = sum(sizes.values())
-    off = sum(abs(1 / len(sizes) - size / samples) for size in sizes.values()) / 2
     for by_rank in _totals(one).values():
         if len(by_rank) < len(one) or len(set(by_rank.values())) == 1:
             continue
@@ -475,7 +479,7 @@ def _unequal_parts(job: Job, one: Round) -> Iterator[Seen]:
                             values={r: plural(n, "sample") for r, n in sizes.items()},
                             step=mine.step if mine is not None else None,
                             where=said.where,
-                            severity=None if off > _UNEVEN else "note",
+                            severity=None if _is_off(flat, weighted) else "note",
                         )
                         return
 
@@ -729,6 +733,7 @@ def speed_with_warm_up(job: Job) -> Iterator[Seen]:
             f"the first step ended, {percent(warm / whole)}.",
             values={r: f"{number(v)}, {seconds(w)} of warm-up" for r, (w, _, v) in by_rank.items()},
             where=where,
+            severity=None if warm > _MOSTLY_WARM * whole else "note",
         )
         return
     if not known:
