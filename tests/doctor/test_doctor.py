@@ -85,6 +85,15 @@ def test_a_crash_comes_behind_the_findings_so_far(tmp_path: Path) -> None:
     assert "AssertionError" in done.stderr
 
 
+@pytest.mark.ranks
+def test_a_run_that_is_watched_goes_on_and_tells_of_a_finding_once(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SEVERAL)
+    done = run_cli("run", "-np", "2", "--doctor", "--", sys.executable, "train.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("FD103 error: Weights differ before the first update") == 1
+    assert "accuracy" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from farandole.doctor.check import Finding
 from farandole.doctor.watch import Watcher
+from farandole.study.attempt import _mistakes
 from tests.doctor.facts import line, rank
 
 
@@ -36,3 +37,11 @@ def test_half_a_line_is_read_with_the_next_look(tmp_path: Path) -> None:
             file.write(f'ghts": ["{hashed}"]}}\n')
     watcher.look()
     assert [(one.id, one.step) for one in told] == [("FD104", 1)]
+
+
+def test_a_study_keeps_the_errors_of_a_launch(tmp_path: Path) -> None:
+    for number, rate in enumerate((0.1, 0.2)):
+        lines = rank(number, line("learning_rate", step=0, value=rate))
+        (tmp_path / f"rank-{number}.jsonl").write_text(lines + "\n")
+    assert [one.id for one in _mistakes(tmp_path, 2, "ok")] == ["FD107"]
+    assert _mistakes(tmp_path, 1, "ok") == ()
