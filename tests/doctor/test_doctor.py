@@ -50,7 +50,7 @@ def test_mistakes_of_several_themes_in_one_launch(tmp_path: Path) -> None:
     said = json.loads(done.stdout)
     found = {one["id"]: one for one in said["findings"]}
     assert {"FD103", "FD401", "FD501"} <= set(found), said
-    assert found["FD401"]["where"] == "train.py:25"
+    assert found["FD401"]["where"] == "train.py:24"
     assert found["FD103"]["severity"] == "error"
     assert not {"FD101", "FD104"} & set(found)
     assert {"FD410": "small on purpose"}.items() >= {
