@@ -519,12 +519,12 @@ def decides_alone(job: Job) -> Iterator[Seen]:
     several(job)
     steps = {rank.rank: rank.steps for rank in job.training}
     last = {rank.rank: found[-1] for rank in job.training if (found := rank.facts(Evaluation))}
+    broken = job.ended in ("failed", "hung", "killed")
     going = {
         rank.rank
         for rank in job.training
         if rank.steps > min(steps.values())
-        or rank.lines("waiting")
-        or rank.end.get("pass_under_way")
+        or (broken and (rank.lines("waiting") or rank.end.get("pass_under_way")))
     }
     stopped = [r for r, one in last.items() if one.step == steps[r] and r not in going]
     apart = bool(stopped and going) and job.ended != "stopped"

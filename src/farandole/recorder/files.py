@@ -49,6 +49,7 @@ class Files:
             name = os.path.realpath(os.fsdecode(path))
             passed_over = name.startswith((*_PASSED_OVER, self._own)) or name.endswith(_ENDINGS)
             hidden = _HIDDEN in name.removeprefix(os.getcwd())  # noqa: PTH109
+            passed_over |= os.path.isdir(name)  # noqa: PTH112  a file without a name (O_TMPFILE)
             if passed_over or hidden or (name, mode) in self._seen or len(self._seen) >= MOST_FILES:
                 return
             where = call_site(sys._getframe(2))
