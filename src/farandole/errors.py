@@ -75,6 +75,10 @@ class PeerDiedError(_PeersDoing, CollectiveError):
     """A peer ended while an operation with it was under way."""
 
 
+class TornWeightsError(CollectiveError):
+    """An update of sharded weights was broken off: some of them are new and others old."""
+
+
 HorovodInternalError = CollectiveError
 """Horovod's name for what a failed operation raises: it catches all that Farandole does."""
 

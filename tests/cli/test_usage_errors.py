@@ -42,6 +42,7 @@ run -np 4 -H localhost:2 python | the hosts have 2 slots
 run --thread 2 x | there is no flag --thread. Did you mean --threads?
 run -np 1 --stall-warning soon x | --stall-warning soon: give a number of seconds
 run -np 1 --stall-warning 9 --stall_shutdown 5 x | would end the job before --stall-warning 9
+run -np 2 --sharded --max-restarts 2 true | --sharded: weights that workers share are lost
 run -np 1 --timeline . true | that is a folder
 run -np 1 --timeline a/b true | there is no folder
 run -np 2 --min-np 3 PY | -np 2 is less than --min-np 3

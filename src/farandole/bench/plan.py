@@ -22,6 +22,7 @@ BACKENDS = {"torch": "PyTorch", "tensorflow": "TensorFlow", "jax": "JAX"}
 """Of Keras."""
 KERAS_MODELS = ("mlp", "cnn")
 FARANDOLE, BUCKET, IN_TURNS = "farandole", "farandole bucket", "in turns"
+SHARDED, ZERO = "farandole, sharded", "ddp, ZeRO"
 FREE, BARRIER, PLAIN = "limit, free", "limit, barrier", "plain PyTorch"
 PRECISE, WHOLE = "studied to 3 %", "studied for whole epochs"
 STUDY, RUN, REPORT = "farandole study", "farandole run", "farandole report"
@@ -43,6 +44,8 @@ _LIBRARIES: dict[str, tuple[Launcher, str]] = {
     FARANDOLE: ("farandole run", "farandole.torch"),
     BUCKET: ("farandole run", "farandole buckets"),
     IN_TURNS: ("farandole run", "farandole.torch"),
+    SHARDED: ("farandole run", "farandole sharded"),
+    ZERO: ("direct", "zero"),
     "gloo": ("direct", "gloo"),
     "openmpi": ("mpiexec", "openmpi"),
     "horovod": ("horovodrun", "horovod.torch"),
@@ -216,6 +219,31 @@ def _train(settings: Settings) -> Iterator[Group]:
         yield _group(key, title, "step", every, target, baseline=limit)
 
 
+def _sharded(settings: Settings) -> Iterator[Group]:
+    for optimizer, to_reach, stretch in (("sgd", 0.85, 0.92), ("adam", 0.90, 1.0)):
+        names = (FARANDOLE, SHARDED, ZERO, FREE)
+        every = _trainers("train", settings, names, "mlp", optimizer=optimizer)
+        targets = (
+            Target(
+                f"{100 * to_reach:.0f} % of the limit's speed ({FREE})",
+                *("speed ratio", SHARDED, FREE, to_reach, stretch),
+            ),
+            Target("2 x the speed of DDP with ZeRO", "speed ratio", SHARDED, ZERO, 2.0),
+        )
+        title = f"{MODELS['mlp'][0]}, {optimizer.upper()}: one training step"
+        yield _group(f"sharded-{optimizer}", title, "step", every, *targets, baseline=FREE)
+    # Weights and state of 100 million parameters, which four workers have together.
+    four = replace(settings, num_ranks=min(4, 2 * settings.num_ranks))
+    options = {"model": "wide", "warmup": 1, "steps": 1, "optimizer": "adam"}
+    every = _implementations("torch_tasks.held", four, (FARANDOLE, SHARDED), **options)
+    one = _implementations("torch_tasks.held", replace(four, num_ranks=1), (PLAIN,), **options)
+    every = tuple(replace(each, timed=False) for each in (*every, *one))
+    title = f"100 M parameters, Adam, {plural(four.num_ranks, 'worker')}: weights and state"
+    target = Target("1.1 x of one worker's at most", "time ratio", SHARDED, PLAIN, 1.1, 1.0)
+    row = {"unit": "bytes", "baseline": PLAIN}
+    yield _group("sharded-memory", f"{title} on the host", "held", every, target, **row)
+
+
 def _overhead(settings: Settings) -> Iterator[Group]:
     alone = replace(settings, num_ranks=1)
     for key, title, model, backend in _networks("overhead", settings):
@@ -252,10 +280,11 @@ def _trainers(
     model: str,
     backend: str | None = None,
     times: int = 1,
+    **more: Any,
 ) -> tuple[Implementation, ...]:
     """Return those that train, with `times` as many timed steps as usual."""
     warmup, steps = _STEPS[model]
-    options: dict[str, Any] = {"model": model, "warmup": warmup}
+    options: dict[str, Any] = {"model": model, "warmup": warmup, **more}
     options["steps"] = settings.timed(times * steps)
     if backend is None:
         task = task if "." in task else f"torch_tasks.{task}"
@@ -418,6 +447,7 @@ def _report(_: Settings) -> Iterator[Group]:
 BUILDERS: dict[str, Callable[[Settings], Iterator[Group]]] = {
     "allreduce": _allreduce,
     "train": _train,
+    "sharded": _sharded,
     "overhead": _overhead,
     "ranks": _ranks,
     "names": _agreement,
@@ -437,7 +467,8 @@ def _implementations(
     """Return those that do a task, without the peers that the user left out."""
     built = []
     for name in names:
-        if name in PEERS and name not in settings.peers:
+        peer = name.partition(",")[0]
+        if peer in PEERS and peer not in settings.peers:
             continue
         launcher, library = _LIBRARIES.get(name, ("direct", "none"))
         if task.startswith("keras_tasks"):

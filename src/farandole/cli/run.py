@@ -87,6 +87,13 @@ _STALL_FLAGS = (
         "seconds after which such an operation ends the job (default: never)",
     ),
 )
+_UPDATE_FLAGS = (
+    flag(
+        "--sharded",
+        "",
+        "each worker updates a part of the weights, which a host has once (PyTorch)",
+    ),
+)
 _ELASTIC_FLAGS = (
     flag(
         *("--max-restarts", "N"),
@@ -143,7 +150,8 @@ def _dest(one: Flag) -> str:
 
 
 _WITH_VARIABLES = [
-    _dest(one) for one in (*_PLAN_FLAGS, *_HOST_FLAGS, *_ELASTIC_FLAGS, *_STALL_FLAGS)
+    _dest(one)
+    for one in (*_PLAN_FLAGS, *_UPDATE_FLAGS, *_HOST_FLAGS, *_ELASTIC_FLAGS, *_STALL_FLAGS)
 ]
 _NAMED = ", ".join(_VARIABLES.get(name, f"FARANDOLE_{name.upper()}") for name in _WITH_VARIABLES)
 
@@ -152,7 +160,7 @@ COMMAND = Command(
     text="Start a command on several workers, here or on several hosts.",
     usage="-np N [options] [--] COMMAND ...",
     flags={
-        "workers": _PLAN_FLAGS,
+        "workers": (*_PLAN_FLAGS, *_UPDATE_FLAGS),
         "several hosts": _HOST_FLAGS,
         "surviving failures (docs/how-to/elastic.md)": _ELASTIC_FLAGS,
         "output and supervision": (
@@ -216,6 +224,11 @@ def main(args: argparse.Namespace) -> int:
         num_slots=num_slots if job is None else job.num_slots,
     )
     plan = replace(plan, elastic=_elastic(args, plan, slots))
+    if args.sharded and plan.elastic is not None:
+        raise UsageError(
+            "--sharded: weights that workers share are lost with one of them, so that an elastic "
+            "run cannot go on. Leave --sharded out, or the flags of elastic runs."
+        )
     placement = None
     if slots is not None:
         place = job.place if job is not None else functools.partial(pack, slots)
@@ -246,7 +259,9 @@ def main(args: argparse.Namespace) -> int:
 
 
 def _tell_workers(args: argparse.Namespace) -> None:
-    """Put the stall flags into the variables that workers read, on other hosts too."""
+    """Put some flags into the variables that workers read, on other hosts too."""
+    if args.sharded:
+        os.environ["FARANDOLE_SHARDED"] = "1"
     from farandole.world.environment import SHUTDOWN, WARNING, read_stall_times
 
     given = {WARNING: args.stall_warning, SHUTDOWN: args.stall_shutdown}

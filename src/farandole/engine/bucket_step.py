@@ -118,6 +118,8 @@ class BucketStep:
         self.number = 1
         """Of the current step."""
         self._handles: list[Handle | None] = [None] * len(plan.members)
+        self.said: list[int] = []
+        """Every rank's flags of the bucket that was waited for last."""
         self.sitting_out = False
         """Whether this rank has joined and is in a step of the others."""
 
@@ -152,15 +154,19 @@ class BucketStep:
         handle, members = self._handles[bucket], self.plan.members[bucket]
         assert handle is not None
         answers: list[tuple[int, Array]] = self._engine.wait(handle)  # type: ignore[assignment]
-        said = [flags for flags, _ in answers]
+        self.said = said = [flags for flags, _ in answers]
         if said == self._all_full:
             return members
         if any(flags & REPLAN for flags in said):
             if (found := marks_of(answers)) is not None:
                 check_marks(found)
             return None
-        bits = np.unpackbits(np.bitwise_or.reduce([note for _, note in answers]))
-        return [index for position, index in enumerate(members) if bits[position]]
+        return self.noted(bucket, [note for _, note in answers])
+
+    def noted(self, bucket: int, notes: Sequence[Array]) -> list[int]:
+        """Return which gradients of a bucket any rank has, by everybody's notes."""
+        bits = np.unpackbits(np.bitwise_or.reduce(notes))
+        return [i for position, i in enumerate(self.plan.members[bucket]) if bits[position]]
 
     def end(self) -> None:
         """Go on to the next step: all buckets of this one have been waited for."""

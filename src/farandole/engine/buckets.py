@@ -42,6 +42,10 @@ class BucketSet(Protocol):
     def busy_s(self) -> float | None:
         """How long this rank has moved data so far; None where others do that for it."""
 
+    @property
+    def in_one_memory(self) -> SharedBuckets | None:
+        """Everybody's buckets, where all ranks share memory; None elsewhere."""
+
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Reduce a bucket in place once every rank has submitted it.
 
@@ -84,6 +88,11 @@ class _InSharedMemory:
         """How long this rank has moved data so far."""
         return self._buckets.busy_s
 
+    @property
+    def in_one_memory(self) -> SharedBuckets:
+        """Everybody's buckets."""
+        return self._buckets
+
     def submit(self, bucket: int, step: int, how: Reduction, flags: int, note: Array) -> Handle:
         """Start at once: the ready word is agreement enough."""
         refuse_if_ended()
@@ -125,6 +134,7 @@ class _ByName:
     """
 
     busy_s: float | None = None
+    in_one_memory: SharedBuckets | None = None
 
     def __init__(
         self,

@@ -278,7 +278,9 @@ class PartNorms:
         self.due = self._schedule.samples(self._update + 1)
 
 
-def norms_of(how: Reduction, rank: int, size: int, *, scaled: bool = False) -> Norms:
+def norms_of(
+    how: Reduction, rank: int, size: int, *, scaled: bool = False, sharded: bool = False
+) -> Norms:
     """Return what samples gradients that are combined like this.
 
     Args:
@@ -286,8 +288,9 @@ def norms_of(how: Reduction, rank: int, size: int, *, scaled: bool = False) -> N
         rank: mine.
         size: number of ranks.
         scaled: whether something unknown scales the gradients.
+        sharded: whether no rank has the combined gradients as a whole.
     """
-    why_not = ""
+    why_not = "updates are sharded" if sharded else ""
     if scaled:
         why_not = "Keras's LossScaleOptimizer scales the gradients"
     elif how.op not in ("average", "sum"):

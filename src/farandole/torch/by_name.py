@@ -40,6 +40,11 @@ class RankAnswers:
     joined: bool
     """Whether there are others."""
 
+    @property
+    def unsharded(self) -> str:
+        """Return why updates are not sharded any longer; empty if no rank has a reason."""
+        return next(filter(None, (said["unsharded"] for said in self.ranks)), "")
+
     def indices(self, *kinds: str) -> set[int]:
         """Return the parameters that any rank has named under these words."""
         return {index for said in self.ranks for kind in kinds for index in said[kind]}
@@ -76,6 +81,13 @@ class ByName:
         """Gradients that are sent as dense though they are sparse, by their sparse dimensions."""
         self.nbytes = 0
         """What has been sent."""
+        self.unsharded = ""
+        """Why this rank wants updates not to be sharded."""
+
+    @property
+    def holds_sparse(self) -> bool:
+        """Whether optimizers get sparse gradients."""
+        return bool(self.sparse or self.made_dense)
 
     def reduce(
         self,
@@ -162,6 +174,7 @@ class ByName:
             "channels_last": [i for i, p in enumerate(self._parameters) if in_channels_last(p)],
             "faults": list(faults.items()),
             "tries_overlap": tries_overlap,
+            "unsharded": self.unsharded,
             "options": self._sending.options(self._how),
         }
         by_rank = meet(self._engine, self.meeting, said, kind="meeting")

@@ -71,6 +71,8 @@ class SendOptions:
     """Whether sparse gradients are sent as dense ones."""
     groups: Mapping[int, int] = field(default_factory=dict)
     """By index of the parameter: the group whose gradients are reduced together."""
+    sharded: bool = False
+    """Whether each rank updates its part of the weights."""
 
     @property
     def in_buckets(self) -> bool:
@@ -84,6 +86,7 @@ class SendOptions:
             "op": str(how),
             "compression": str(wire or getattr(self.compressor, "__name__", self.compressor)),
             "groups": sorted(self.groups.items()),
+            "sharded": self.sharded,
         }
 
     def sent_as(self, parameter: torch.Tensor) -> torch.dtype:

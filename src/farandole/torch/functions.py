@@ -90,7 +90,7 @@ def broadcast_optimizer_state(
         name="optimizer.state",
         process_set=process_set,
     )
-    new = not optimizer.state
+    new = not optimizer.state and not _has_shards(optimizer)
     if context.rank() != root_rank:
         optimizer.load_state_dict(state)
     # Of sparse ones there are none to begin with: adding to zeros would make them dense.
@@ -98,6 +98,12 @@ def broadcast_optimizer_state(
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if parameter.requires_grad and parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
+
+
+def _has_shards(optimizer: torch.optim.Optimizer) -> bool:
+    """Say whether the ranks keep an optimizer's state in parts, and have some."""
+    sharding = optimizer._hvd.sharding if hasattr(optimizer, "_hvd") else None
+    return sharding is not None and sharding.layout is not None
 
 
 def _kind(name: str, tensor: torch.Tensor, *, told: bool) -> str:
@@ -133,6 +139,12 @@ def join(device: int = -1) -> int:
     del device
     engine = context.current().engine
     reducers = reducers_of(engine)
+    if any(reducer.sharding is not None for reducer in reducers):
+        raise UsageError(
+            "hvd.join() does not go together with sharded=True: a rank that has joined cannot "
+            "update its part of the weights. Give every rank equally many batches, or use "
+            "sharded=False."
+        )
     for reducer in reducers:
         _leave(reducer)
     return names.join(engine, [_JoinedReducer(reducer) for reducer in reducers])

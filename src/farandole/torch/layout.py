@@ -66,7 +66,7 @@ class Layout:
             for array, (_, dtype) in zip(self.buckets.arrays, plan.shapes, strict=True)
         ]
         self._homes = {
-            index: _view_like(
+            index: view_like(
                 flats[place.bucket], place.offset, parameters[index], index in channels_last
             )
             for index, place in plan.places.items()
@@ -333,7 +333,7 @@ def in_channels_last(parameter: torch.Tensor) -> bool:
     return parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last)
 
 
-def _view_like(
+def view_like(
     flat: torch.Tensor, offset: int, parameter: torch.nn.Parameter, channels_last: bool
 ) -> torch.Tensor:
     """Return a stretch of a bucket in a parameter's shape."""

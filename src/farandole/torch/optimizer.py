@@ -21,6 +21,7 @@ from farandole.torch.collectives import compress
 from farandole.torch.compression import Compression, SendOptions, compressor_of, groups_of
 from farandole.torch.operations import allreduce_operation, group
 from farandole.torch.reducer import GradientReducer
+from farandole.torch.sharded import Sharding, refusal, say
 
 _STEP_AFTER_SYNCHRONIZE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after "
@@ -40,6 +41,8 @@ class _Distributed(torch.optim.Optimizer):
         hvd = self._hvd
         if hvd.deltas is not None:
             return self._step_by_deltas(hvd.deltas, closure)
+        if hvd.sharding is not None:
+            return self._step_sharded(closure)
         if closure is not None:
             return self._step_by_closure(closure)
         if hvd.synchronize_on_step:
@@ -52,6 +55,11 @@ class _Distributed(torch.optim.Optimizer):
 
     def synchronize(self) -> None:
         """Finish averaging: from here on `p.grad` is the same on every rank."""
+        if self._hvd.sharding is not None:
+            self._hvd.sharding.leave_for("the script calls optimizer.synchronize()")
+        self._synchronize()
+
+    def _synchronize(self) -> None:
         hvd = self._hvd
         if ended():
             # The script caught the first one, and went on.
@@ -60,6 +68,8 @@ class _Distributed(torch.optim.Optimizer):
             raise StopLaunch
         if hvd.reducer is not None:
             self._check_context()
+            if hvd.sharding is not None:
+                hvd.sharding.check_whole()
             hvd.reducer.synchronize()
         hvd.synchronized = True
 
@@ -109,6 +119,52 @@ class _Distributed(torch.optim.Optimizer):
             self._hvd.reducer.forget()
         self._hvd.synchronized = False
         super(self.__class__, self).load_state_dict(state_dict)
+        if self._hvd.sharding is not None:
+            self._hvd.sharding.loaded = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state, also where each rank keeps a part of it."""
+        sharding, own = self._hvd.sharding, self.state
+        if sharding is not None:
+            sharding.check_whole()
+            assert self._hvd.reducer is not None
+            self.state = sharding.whole_state(self._hvd.reducer.parameters)
+        try:
+            state: dict[str, Any] = super(self.__class__, self).state_dict()
+        finally:
+            self.state = own
+        return state
+
+    def _step_sharded(self, closure: Callable[[], Any] | None) -> Any:
+        """Let each rank update its part of the weights, as soon as its gradients are averaged."""
+        hvd = self._hvd
+        sharding, reducer, loss = hvd.sharding, hvd.reducer, None
+        assert sharding is not None
+        assert reducer is not None
+        sharding.check_whole()
+        if not hvd.synchronize_on_step:
+            raise UsageError(
+                "sharded=True: step() averages while it updates, so that skip_synchronize() has "
+                "nothing to skip. Call optimizer.synchronize() before it, or leave it out."
+            )
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        if self._optimizer_step_pre_hooks:
+            sharding.leave_for("a hook before the step is to see averaged gradients")
+        sharding.updated = False
+        self._synchronize()
+        hvd.synchronized = False
+        if hvd.sharding is None or reducer.layout is None:
+            self._step_alone()
+            return loss
+        if not sharding.updated:
+            # The averages are in p.grad.
+            self._clip()
+            hvd.sharding.update_averaged()
+        self._count_step()
+        _call_hooks(self)
+        return loss
 
     def _step_by_closure(self, closure: Callable[[], Any]) -> Any:
         """The closure computes gradients inside of step(): average them there."""
@@ -116,6 +172,7 @@ class _Distributed(torch.optim.Optimizer):
         def averaged() -> Any:
             loss = closure()
             self.synchronize()
+            self._clip()
             return loss
 
         self._hvd.synchronized = False
@@ -138,7 +195,18 @@ class _Distributed(torch.optim.Optimizer):
                 "again."
             )
 
+    def _clip(self) -> None:
+        if self._hvd.max_grad_norm is not None:
+            parameters = [p for group in self.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, self._hvd.max_grad_norm)
+
     def _step_alone(self, *arguments: Any) -> Any:
+        self._count_step()
+        if not arguments:
+            self._clip()
+        return super(self.__class__, self).step(*arguments)
+
+    def _count_step(self) -> None:
         hvd = self._hvd
         hvd.steps += 1
         hvd.context.note_step(hvd.steps)
@@ -146,13 +214,18 @@ class _Distributed(torch.optim.Optimizer):
         hvd.context.stop_if_asked()
         # What torch's schedulers look at to tell whether step() came before theirs.
         self._opt_called = True
-        return super(self.__class__, self).step(*arguments)
 
 
 # To torch's schedulers: this step() counts itself, there is no need to wrap it. To its optimizers:
 # the step() below it runs the user's hooks, and they shall not run twice.
 for _mark in ("_wrapped_by_lr_sched", "hooked"):
     setattr(_Distributed.step, _mark, True)
+
+
+@torch.optim.Optimizer.profile_hook_step
+def _call_hooks(optimizer: torch.optim.Optimizer) -> None:
+    """Call what torch calls before and after a step."""
+    del optimizer
 
 
 class _State:
@@ -163,8 +236,10 @@ class _State:
         reducer: GradientReducer | None,
         deltas: Deltas | None,
         given_names: dict[torch.nn.Parameter, str],
+        max_grad_norm: float | None,
     ) -> None:
         self.context = context.current()
+        self.max_grad_norm = max_grad_norm
         self.reducer = reducer
         self.deltas = deltas
         self.given_names = given_names
@@ -172,6 +247,11 @@ class _State:
         self.synchronized = False
         self.warned = False
         self.steps = 0
+
+    @property
+    def sharding(self) -> Sharding | None:
+        """What the weights are shared by, as long as they are."""
+        return None if self.reducer is None else self.reducer.sharding
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -185,6 +265,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     groups: int | Sequence[Sequence[torch.Tensor]] | None = None,
     sparse_as_dense: bool = False,
     process_set: ProcessSet = global_process_set,
+    sharded: bool | None = None,
+    max_grad_norm: float | None = None,
 ) -> Any:
     """Wrap an optimizer so that gradients are combined over all workers before each step.
 
@@ -205,6 +287,11 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
         sparse_as_dense: send sparse gradients as dense ones; they are sparse again afterwards.
         process_set: the workers that train together; a worker that is not one of them trains
             alone.
+        sharded: whether each worker updates a part of the weights, which a host then has once, and
+            keeps the optimizer's state of that part alone; by default FARANDOLE_SHARDED=1 says so.
+            What cannot be sharded goes the ordinary way, and says so.
+        max_grad_norm: clip the averaged gradients to this norm over all parameters, before each
+            update.
 
     Returns:
         The optimizer, now of a class derived from its own, with `synchronize()`,
@@ -223,6 +310,8 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     if check_op(None, op) != Adasum or gradient_predivide_factor != 1.0:
         how = gradient_reduction(op, gradient_predivide_factor)
     _check_passes(backward_passes_per_step)
+    if max_grad_norm is not None and not max_grad_norm > 0:
+        raise UsageError(f"max_grad_norm={max_grad_norm}: it must be more than 0.")
     if num_groups:
         warnings.warn("num_groups is deprecated: use groups=.", DeprecationWarning, stacklevel=2)
         groups = num_groups if groups is None else groups
@@ -232,20 +321,25 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     for number, settings in enumerate(optimizer.param_groups):
         by_parameter |= _names_of_group(number, settings["params"], given)
     names = [by_parameter[parameter] for parameter in parameters]
-    sending = SendOptions(
-        compressor=compressor,
-        as_dense=sparse_as_dense,
-        groups=groups_of(parameters, groups),
-    )
     now = context.current()
     alone = process_set.included() is False
     engine = None if alone else context.engine_of(process_set)
-    reducer = deltas = None
+    reducer = deltas = sharding = None
     if engine is not None and engine.size > 1:
+        if now.world.sharded if sharded is None else sharded:
+            reason = "op=hvd.Adasum combines what updates have changed" if op == Adasum else ""
+            reason = reason or refusal(engine, optimizer, compressed=compressor is not None)
+            if not reason:
+                sharding = Sharding(optimizer, max_grad_norm)
+            elif engine.rank == 0:
+                say(reason)
         if op == Adasum:
             deltas = Deltas(engine, names, compressor)
         else:
-            overlap = OverlapTrial(now.world.overlap, spare_cores=now.spare_cores)
+            # A sharded update begins when all gradients are there.
+            overlap = OverlapTrial(
+                now.world.overlap if sharding is None else "off", spare_cores=now.spare_cores
+            )
             reducer = GradientReducer(
                 engine,
                 names,
@@ -253,7 +347,13 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
                 how,
                 backward_passes_per_step,
                 overlap,
-                sending=sending,
+                sending=SendOptions(
+                    compressor=compressor,
+                    as_dense=sparse_as_dense,
+                    groups=groups_of(parameters, groups),
+                    sharded=sharding is not None,
+                ),
+                sharding=sharding,
             )
     kind = type(optimizer)
     own = {
@@ -264,7 +364,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     wrapped.__class__ = type(kind.__name__, (kind,), own)
     # They also put a counting wrapper of the old step() on it.
     wrapped.__dict__.pop("step", None)
-    wrapped._hvd = _State(reducer, deltas, given)
+    wrapped._hvd = _State(reducer, deltas, given, max_grad_norm)
     wrapped._parameter_names = by_parameter
     return wrapped
 

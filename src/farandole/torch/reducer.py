@@ -23,20 +23,22 @@ import torch
 from farandole.engine.bucket_step import Mark, OverlapTrial, check_marks, mark_as_json
 from farandole.engine.buckets import REPLAN, BucketSet, Gradient, make_plan
 from farandole.engine.engine import Engine
-from farandole.errors import StepsDifferError, UnfitError
+from farandole.errors import MismatchError, StepsDifferError, UnfitError
 from farandole.recorder.noise import SPARSE, norms_of
 from farandole.recorder.recorder import current
 from farandole.torch.by_name import ByName, RankAnswers
 from farandole.torch.compression import SendOptions
 from farandole.torch.layout import Faults, Layout
 from farandole.torch.operations import TYPE_NAMES
+from farandole.torch.sharded import Sharding
+from farandole.torch.sharded_layout import Memory
 from farandole.transport.reduction import Reduction
 
 _T = TypeVar("_T")
 
 # Buckets whose optimizer is gone. Garbage is collected at any moment, also while the loop holds its
 # lock, so that they are closed later, when somebody makes new ones.
-_dropped: deque[BucketSet] = deque()
+_dropped: deque[BucketSet | Memory] = deque()
 _reducers: weakref.WeakSet[GradientReducer] = weakref.WeakSet()
 _bytes_per_step: weakref.WeakKeyDictionary[GradientReducer, int] = weakref.WeakKeyDictionary()
 
@@ -57,6 +59,7 @@ class GradientReducer:
         meeting: str | None = None,
         scaled: bool = False,
         sending: SendOptions | None = None,
+        sharding: Sharding | None = None,
     ) -> None:
         """Watch the parameters.
 
@@ -73,14 +76,20 @@ class GradientReducer:
                 their own.
             scaled: whether something that is not known here scales the gradients.
             sending: how gradients travel; by default as they are.
+            sharding: shares the weights, so that each rank updates a part of them.
         """
+        self.sharding = sharding
         self.engine, self._how, self.overlap = engine, how, overlap
         self._names, self.parameters = list(names), list(parameters)
+        if sharding is not None:
+            sharding.names = self._names
         self._passes = passes
         self._sending = sending or SendOptions()
         self._by_name = ByName(engine, self._names, self.parameters, how, self._sending, meeting)
         self.layout: Layout | None = None
-        self._norms = norms_of(how, engine.rank, engine.size, scaled=scaled)
+        self._norms = norms_of(
+            how, engine.rank, engine.size, scaled=scaled, sharded=sharding is not None
+        )
         self._plans = 0
         self._order = list(order)
         self._fired = [0] * len(parameters)
@@ -155,6 +164,14 @@ class GradientReducer:
             recorder.setup(gradient_bytes_per_step=sum(_bytes_per_step.values()))
 
     def _synchronize(self) -> None:
+        try:
+            self._reduce()
+        except MismatchError:
+            # On all ranks: whoever goes on begins the step anew.
+            self.expect_anew()
+            raise
+
+    def _reduce(self) -> None:
         if self._sending.as_dense:
             for index in range(len(self.parameters)):
                 self._make_dense(index)
@@ -195,7 +212,7 @@ class GradientReducer:
         First those that the plan does not suit, then those that cannot be used at all.
         """
         told = not self._untold
-        if told and layout.in_place() and not self._came_unplaced():
+        if layout.in_place() and told and not self._came_unplaced():
             layout.submit_in_place()
             return [], {}
         faults, surprises = layout.faults(), self._surprises(layout)
@@ -250,6 +267,8 @@ class GradientReducer:
         if self.layout is not None:
             _dropped.append(self.layout.buckets)
             self.layout = None
+        if self.sharding is not None:
+            _dropped.extend(self.sharding.close())
 
     def _hook_all(self) -> None:
         for index in [i for i in self._unhooked if self.parameters[i].requires_grad]:
@@ -343,6 +362,8 @@ class GradientReducer:
 
     def _reduce_by_name(self, indices: Sequence[int], faults: Faults | None = None) -> None:
         """Reduce these gradients one by one, then lay out buckets for the next steps."""
+        if self.sharding is not None:
+            self._by_name.unsharded = self.sharding.reason(self.parameters)
         try:
             told = self._by_name.reduce(
                 indices, self._order, faults or {}, tries_overlap=self.overlap.trying
@@ -355,6 +376,10 @@ class GradientReducer:
                 parameter.grad = None
             raise
         self._untold.clear()
+        sparse = "some gradients are sparse" if self._by_name.holds_sparse else ""
+        if self.sharding is not None and (reason := told.unsharded or sparse):
+            self.sharding.leave(reason, self.parameters, self.engine.rank)
+            self.sharding = None
         self._lay_out(told)
 
     def _lay_out(self, told: RankAnswers) -> None:
@@ -390,11 +415,15 @@ class GradientReducer:
         if gradients:
             self._plans += 1
             name = f"{self._by_name.prefix}.{self._plans}"
-            plan = make_plan(gradients)
-            self.layout = Layout(
+            sharding = self.sharding
+            size = {} if sharding is None else {"bucket_bytes": sharding.bucket_bytes}
+            plan = make_plan(gradients, **size)
+            self.layout = (Layout if sharding is None else sharding.lay_out)(
                 *(self.engine, name, plan, self.parameters, self._how, self._norms),
                 channels_last=told.shared("channels_last"),
             )
+            if sharding is not None and sharding.layout is not self.layout:
+                self.sharding = None
             self._unplaced = [p for i, p in enumerate(self.parameters) if i not in plan.places]
 
 

@@ -57,6 +57,8 @@ class World:
     """The transport that was asked for, not the one that will be found."""
     overlap: str = "auto"
     """FARANDOLE_OVERLAP: whether buckets are reduced while backward runs: auto, on or off."""
+    sharded: bool = False
+    """FARANDOLE_SHARDED=1: each worker updates a part of the weights, which a host has once."""
     pickle_allowed: bool = False
     """FARANDOLE_ALLOW_PICKLE=1: objects from other hosts may be unpickled."""
     dynamic_sets: bool = False
@@ -223,6 +225,7 @@ class _Reader:
             start_timeout_s=self.start_timeout_s(),
             transport=self.transport(),
             overlap=self.overlap(),
+            sharded=self.env.get("FARANDOLE_SHARDED", "0") not in ("0", ""),
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
             dynamic_sets=self.env.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("0", ""),
             address=self.env.get("FARANDOLE_ADDRESS", ""),
@@ -423,6 +426,7 @@ class _Reader:
             start_timeout_s=self.start_timeout_s(),
             transport=self.transport(),
             overlap=self.overlap(),
+            sharded=self.env.get("FARANDOLE_SHARDED", "0") not in ("0", ""),
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",
             dynamic_sets=self.env.get("HOROVOD_DYNAMIC_PROCESS_SETS", "0") not in ("0", ""),
         )

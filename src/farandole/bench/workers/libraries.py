@@ -14,6 +14,15 @@ from .measure import Barrier, forbid_farandole
 LEARNING_RATE = 0.01
 
 
+def optimizer_of(given: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Return the kind of optimizer and its options."""
+    import torch
+
+    if given.get("optimizer") == "adam":
+        return torch.optim.Adam, {"lr": LEARNING_RATE / 100}
+    return torch.optim.SGD, {"lr": LEARNING_RATE}
+
+
 class Unconnected:
     """Processes that do not communicate: the limit. They meet through shared memory."""
 
@@ -26,6 +35,7 @@ class Unconnected:
     facts: dict[str, Any]
 
     def __init__(self, given: dict[str, Any]) -> None:
+        self.given = given
         self.rank, self.size, self.facts = given["rank"], given["num_ranks"], {}
         self.barrier = Barrier(fd=given["barrier_fd"], rank=self.rank, num_ranks=self.size).wait
 
@@ -38,16 +48,16 @@ class Unconnected:
 
     def distribute(self, model: Any) -> tuple[Any, Any]:
         """Return the model to call and the optimizer to step; SGD does least work of its own."""
-        import torch
-
-        return model, torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        kind, options = optimizer_of(self.given)
+        return model, kind(model.parameters(), **options)
 
 
 class Horovod(Unconnected):
     """Horovod's API: a module of Farandole's, or Horovod's own."""
 
     def __init__(self, given: dict[str, Any]) -> None:
-        self.hvd = hvd = importlib.import_module(given["library"])
+        self.given = given
+        self.hvd = hvd = importlib.import_module(given["library"].replace(" sharded", ".torch"))
         hvd.init()
         self.rank, self.size, self.facts = hvd.rank(), hvd.size(), {}
         self.barrier, self.close = hvd.barrier, hvd.shutdown
@@ -57,7 +67,8 @@ class Horovod(Unconnected):
     def distribute(self, model: Any) -> tuple[Any, Any]:
         """Follow Horovod's recipe."""
         model, sgd = super().distribute(model)
-        optimizer = self.hvd.DistributedOptimizer(sgd, named_parameters=model.named_parameters())
+        more = {"sharded": True} if self.given["library"].endswith(" sharded") else {}
+        optimizer = self.hvd.DistributedOptimizer(sgd, model.named_parameters(), **more)
         self.hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         return model, optimizer
 
@@ -91,6 +102,7 @@ class Gloo(Unconnected):
     def __init__(self, given: dict[str, Any]) -> None:
         import torch.distributed as dist
 
+        self.given = given
         where: dict[str, Any] = {}
         if "rendezvous" in given:
             # Through a file: a port might be taken. Under torchrun the environment says it all.
@@ -106,6 +118,18 @@ class Gloo(Unconnected):
         from torch.nn.parallel import DistributedDataParallel
 
         return super().distribute(DistributedDataParallel(model))
+
+
+class Zero(Gloo):
+    """DistributedDataParallel, and torch's own optimizer that keeps state once."""
+
+    def distribute(self, model: Any) -> tuple[Any, Any]:
+        """Wrap both."""
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        model, _ = super().distribute(model)
+        kind, options = optimizer_of(self.given)
+        return model, ZeroRedundancyOptimizer(model.parameters(), optimizer_class=kind, **options)
 
 
 class OpenMpi(Unconnected):
@@ -124,6 +148,7 @@ _LIBRARIES = {
     "none": Unconnected,
     "farandole buckets": Buckets,
     "gloo": Gloo,
+    "zero": Zero,
     "openmpi": OpenMpi,
 }
 

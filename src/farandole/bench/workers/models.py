@@ -61,6 +61,11 @@ def resnet18() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10))
 
 
+def wide() -> nn.Module:
+    """Return 100 million parameters with little to compute: 1000 to 1000, a hundred times."""
+    return nn.Sequential(*(nn.Linear(1000, 1000, bias=False) for _ in range(100)))
+
+
 def task(name: str) -> Task:
     """Return the named network with the batch that its row fixes: mlp, cnn or resnet18."""
     if name == "mlp":

@@ -55,8 +55,37 @@ def train(given: dict[str, Any]) -> dict[str, Any]:
         world.barrier()
         memory = memory_kb()
         world.barrier()
-        found = {"series": {"step": times_s}, "memory_kb": memory, "facts": facts(task.model)}
+        told = facts(task.model)
+        if given.get("optimizer") == "adam":
+            told["optimizer"] = "Adam"
+        found = {"series": {"step": times_s}, "memory_kb": memory, "facts": told}
     return {"rank": world.rank, **found}
+
+
+def held(given: dict[str, Any]) -> dict[str, Any]:
+    """Count the memory that weights and optimizer state take. Options as for `train`.
+
+    What a process has to itself, and its share of what several have; gradients and their buckets
+    left out, as far as it is known what they take.
+    """
+    torch.set_num_threads(1)
+    with connect(given) as world:
+        world.barrier()
+        before = memory_kb()
+        model = models.wide()
+        model, optimizer = world.distribute(model)
+        for _ in range(given["warmup"] + given["steps"]):
+            model(torch.ones(8, 1000)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        world.barrier()
+        after = memory_kb()
+        world.barrier()
+        kinds = ("pss_anon", "pss_shmem")
+        found = 1024 * sum(after[kind] - before[kind] for kind in kinds)
+        buckets = sum(p.nbytes for p in model.parameters()) if world.size > 1 else 0
+    # The host's is the sum; the row takes the largest of the ranks', which are alike.
+    return {"rank": world.rank, "series": {"held": [float((found - buckets) * world.size)] * 2}}
 
 
 def names(given: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ clipped, unscaled or filled by the next step.
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Literal
 
 import numpy as np
@@ -76,14 +76,15 @@ class SharedBuckets:
             end += round_up(count * STORAGE[dtype].itemsize, 4096)
         self._fabric = fabric = Fabric.open(rank, size, exchange, {REGION: end}, numbers=numbers)
         ranks = range(size)
-        self._data = [
+        self.data = [
             [
                 fabric.array(r, REGION, offset, count, STORAGE[dtype])
                 for offset, (count, dtype) in zip(offsets, shapes, strict=True)
             ]
             for r in ranks
         ]
-        self.arrays: list[Array] = self._data[rank]
+        """Everybody's memory, by rank and bucket."""
+        self.arrays: list[Array] = self.data[rank]
         self._ready, self._reduced = (
             [
                 [
@@ -102,13 +103,16 @@ class SharedBuckets:
         self._unread: list[Array] = [np.empty(0, np.uint8)] * size
         self._noted: list[Array | None] = [None] * len(shapes)
         """The note that stands with each of my buckets."""
-        mine = [slice(*self._chunk(bucket, rank)) for bucket in range(len(shapes))]
+        mine = [slice(*self.chunk(bucket, rank)) for bucket in range(len(shapes))]
         self._chunks = [
-            [self._data[r][bucket][chunk] for r in ranks] for bucket, chunk in enumerate(mine)
+            [self.data[r][bucket][chunk] for r in ranks] for bucket, chunk in enumerate(mine)
         ]
         """What I fold of each bucket, in everybody's."""
         self._small: dict[str, tuple[Reduction, Fold]] = {}
         """What folds small chunks, by type: for the last reduction, which mostly comes again."""
+        self.reduce: Callable[[int, Reduction, list[int], list[Array]], None] = self._fold
+        """What is done when all are ready: with a bucket, the reduction, everybody's flags and
+        notes. It is over when every rank has done it."""
 
     def allreduce(
         self, bucket: int, step: int, how: Reduction, flags: int, note: Array
@@ -139,11 +143,18 @@ class SharedBuckets:
             notes = [each[bucket].copy() for each in self._notes]
         if not some & _ODD:
             began_s = time.monotonic()
-            self._fold(bucket, how)
+            self.reduce(bucket, how, said, notes)
             self.busy_s += time.monotonic() - began_s
         self._reduced[rank][bucket][0] = step
         yield from _until(self._reduced, peers, bucket, step)
         return list(zip(said, notes, strict=True))
+
+    def begun_by_all(self, step: int) -> bool:
+        """Say whether every rank was ready in this step, in any bucket."""
+        return any(
+            all(words[bucket][0] >> _FLAG_BITS >= step for words in self._ready)
+            for bucket in range(len(self._shapes))
+        )
 
     def begun(self, step: int) -> bool:
         """Say whether a peer has begun this step, and is not beyond it."""
@@ -158,7 +169,7 @@ class SharedBuckets:
         """Leave; tensors that still point into the memory keep it."""
         self._fabric.close()
 
-    def _fold(self, bucket: int, how: Reduction) -> None:
+    def _fold(self, bucket: int, how: Reduction, _said: list[int], _notes: list[Array]) -> None:
         chunks, dtype = self._chunks[bucket], self._shapes[bucket][1]
         mine = chunks[0]
         if len(mine) > BLOCK_ELEMENTS:
@@ -171,7 +182,8 @@ class SharedBuckets:
             for other in chunks[1:]:
                 other[...] = mine
 
-    def _chunk(self, bucket: int, rank: int) -> tuple[int, int]:
+    def chunk(self, bucket: int, rank: int) -> tuple[int, int]:
+        """Return where the part of a bucket that a rank folds begins and ends."""
         count = self._shapes[bucket][0]
         each = -(-count // self._size // LINE_BYTES) * LINE_BYTES
         return min(rank * each, count), min((rank + 1) * each, count)

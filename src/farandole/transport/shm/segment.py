@@ -102,6 +102,20 @@ class Segment:
         """Return a stretch as a flat array of `count` elements."""
         return np.frombuffer(self._map, dtype, count, offset)
 
+    def private(self, offset: int, nbytes: int) -> mmap.mmap:
+        """Map a stretch of pages once more: others' changes show there, but what is written to a
+        page makes that page this process's own."""
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                area = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+                _map_over(area, nbytes, fd, mmap.MAP_PRIVATE, offset)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise SegmentError(f"Shared memory cannot be mapped once more ({error}).") from error
+        return area
+
     def keep_changes_private(self) -> None:
         """Map the memory once more in its place, so that nobody sees what is written to it.
 
@@ -141,7 +155,7 @@ def _mapped(fd: int, nbytes: int) -> mmap.mmap:
     return area
 
 
-def _map_over(area: mmap.mmap, nbytes: int, fd: int, how: int) -> None:
+def _map_over(area: mmap.mmap, nbytes: int, fd: int, how: int, offset: int = 0) -> None:
     """Let a file take the place of an area's pages."""
     address = ctypes.addressof(ctypes.c_char.from_buffer(area))
     map_ = ctypes.CDLL(None, use_errno=True).mmap
@@ -151,7 +165,7 @@ def _map_over(area: mmap.mmap, nbytes: int, fd: int, how: int) -> None:
         *(ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long),
     )
     access = mmap.PROT_READ | mmap.PROT_WRITE
-    if map_(address, nbytes, access, how | _MAP_FIXED, fd, 0) == _MAP_FAILED:
+    if map_(address, nbytes, access, how | _MAP_FIXED, fd, offset) == _MAP_FAILED:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
 
@@ -291,6 +305,10 @@ class Fabric:
     def array(self, rank: int, region: str, offset: int, count: int, dtype: np.dtype[Any]) -> Array:
         """Return a stretch of a rank's region as an array."""
         return self._segments[rank].array(self._offsets[region] + offset, count, dtype)
+
+    def private(self, rank: int, region: str, nbytes: int) -> mmap.mmap:
+        """Map a rank's region once more (see Segment.private)."""
+        return self._segments[rank].private(self._offsets[region], nbytes)
 
     def check_peers(self) -> None:
         """Raise PeerDiedError if a peer's process has ended or has left the group."""
