@@ -11,7 +11,7 @@ batch `size` times as large would have taken.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -79,9 +79,8 @@ def plan(
     """
     if length < size:
         raise UsageError(
-            f"{length} {unit} cannot be shared by {plural(size, 'worker')}: each needs at "
-            "least one. "
-            f"Use at most {plural(max(length, 1), 'worker')}, or more data."
+            f"{length} {unit} cannot be shared by {plural(size, 'worker')}: each needs at least "
+            f"one. Use at most {plural(max(length, 1), 'worker')}, or more data."
         )
     if remainder == "drop":
         used = length - length % size
@@ -93,9 +92,8 @@ def plan(
         used -= used // size % batch * size
         if not used:
             raise UsageError(
-                f"drop_last=True leaves nothing: {length} {unit} over "
-                f"{plural(size, 'worker')} do not fill "
-                f"one batch of {batch}. Use a smaller batch, or drop_last=False."
+                f"drop_last=True leaves nothing: {length} {unit} over {plural(size, 'worker')} do "
+                f"not fill one batch of {batch}. Use a smaller batch, or drop_last=False."
             )
     whole = Split(length=length, size=size, batch=batch, used=used, remainder=remainder)
     if limit is None:
@@ -105,16 +103,10 @@ def plan(
     if limit > most:
         raise UsageError(
             f"You asked for {plural(limit, 'step')}, but {length} {unit} over "
-            f"{plural(size, 'worker')} in batches of "
-            f"{batch} make {most}. Use steps={most} or leave it out."
+            f"{plural(size, 'worker')} in batches of {batch} make {most}. Use steps={most} or "
+            "leave it out."
         )
-    return Split(
-        length=length,
-        size=size,
-        batch=batch,
-        used=min(used, limit * batch * size),
-        remainder=remainder,
-    )
+    return replace(whole, used=min(used, limit * batch * size))
 
 
 def order(length: int, *, seed: int | None, epoch: int) -> Indices:
