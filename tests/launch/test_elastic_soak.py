@@ -43,12 +43,18 @@ folder, samples = Path(sys.argv[1]), int(sys.argv[2])
 signal.signal(signal.SIGUSR2, lambda *_: exec('raise ValueError("injected")'))
 (folder / "pids" / str(os.getpid())).touch()
 
+high = folder / "high"
+
 def exchange(value):
     return json.loads(context.current().engine.exchange(json.dumps(value).encode())[0])
 
 def commit(changed):
     saved.update(json.loads(json.dumps(state)))
     generation.store([json.dumps(saved).encode()])
+    if context.rank() == 0:
+        new = high.with_name(f"high.{os.getpid()}")
+        new.write_text(str(saved["step"]))
+        new.replace(high)
     if changed:
         raise InterruptedError
 
@@ -88,7 +94,10 @@ while True:
         )]
         state = max(states, key=lambda each: each["step"]) if first else states[0]
         first = False
+        # A commit may not have come to all that take part in it.
+        assert state["step"] >= int(high.read_text() if high.exists() else 0) - 3, "begun anew"
         commit(False)
+        generation.note_state()
         train()
         break
     except CollectiveError:
@@ -156,6 +165,7 @@ def run(
         silence_timeout_s=1.0,
         elastic=options,
     )
+    # A run that has lost its state would begin anew for ever.
     faults = Faults(folder, random.Random(seed), count)
     try:
         outcome = launch(plan, environ=clean_environ(), show=lambda _, line: said.append(line))
@@ -197,6 +207,8 @@ def test_random_faults(
     began = time.monotonic()
     outcome, count, said = run(tmp_path, options, np=np, seed=SEED, count=FAULTS)
     print(f"{count} faults, {len(outcome.failures)} restarts, {time.monotonic() - began:.0f} s")
+    for failure in outcome.failures:
+        print("    ", *failure.replace("farandole: ", "").splitlines()[:2])
     assert outcome.verdict.kind == "done", said[-40:]
     check_weights(tmp_path, np if least == np else len(outcome.workers))
     eventually(lambda: (len(list(Path("/proc/self/fd").iterdir())), children()) <= held)

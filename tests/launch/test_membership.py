@@ -289,6 +289,44 @@ def test_no_state_is_left() -> None:
     assert GiveUp(reason="No worker is left that has the state of training.") in decisions
 
 
+def test_those_that_got_no_state_yet_do_not_begin_anew() -> None:
+    run = trained()
+    run.membership.has_state(0)
+    run.end(1)
+    run.come(0, 2)
+    assert run.members == (0, 2)
+    run.end(0)
+    assert GiveUp(reason="No worker is left that has the state of training.") in run.seen
+
+
+def test_after_a_restart_only_those_have_state_that_said_so() -> None:
+    run = Run()
+    run.membership.restarted = True
+    run.decide()
+    run.come(0, 1)
+    assert run.decide(60.0) == []
+    run.end(1)
+    assert GiveUp(reason="No worker is left that has the state of training.") in run.seen
+
+
+def test_whoever_has_state_comes_before_those_that_joined_earlier() -> None:
+    run = trained(hosts=(replace(ONE, count=3),), num_workers=3)
+    run.membership.has_state(0)
+    run.end(2)
+    run.come(0, 1)
+    run.come(3)
+    run.come(0, 1)
+    run.end(1)
+    run.come(0, 3)
+    run.come(4)
+    run.come(0, 3)
+    assert run.members == (0, 3, 4)
+    run.membership.has_state(4)
+    run.end(0)
+    run.come(3, 4)
+    assert run.members == (4, 3)
+
+
 def test_a_worker_that_fails_before_training_began() -> None:
     run = Run()
     run.decide()

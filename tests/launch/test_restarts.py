@@ -122,6 +122,24 @@ def test_states_go_to_the_worker_of_the_same_rank() -> None:
     states.close()
 
 
+def test_a_state_outlives_a_worker_that_dies_before_training_begins_again() -> None:
+    states = KeptStates()
+    kept = Kept(states.of(0, 0, first=True).paths)
+    kept.write([b"state"])
+    kept.close()
+    states.next_round([0])
+    states.of(0, 0, first=True, running=[])
+    kept = Kept(states.of(1, 0, first=True, running=[]).paths)
+    assert kept.read() == b"state"
+    kept.close()
+    # This round ends before anybody trained.
+    states.next_round([])
+    kept = Kept(states.of(0, 0, first=True, running=[]).paths)
+    assert kept.read() == b"state"
+    kept.close()
+    states.close()
+
+
 WORKER = """
 import os, sys
 from farandole.elastic import generation

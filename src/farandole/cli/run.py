@@ -317,12 +317,13 @@ def _launcher(
     chosen: str | None, placement: Placement | None, elastic: ElasticOptions | None
 ) -> str:
     """Choose how workers are started: what was asked for, or what fits the hosts."""
-    from farandole.launch.elastic import known_hosts
     from farandole.launch.starters import is_here
 
     names = placement.host_names if placement is not None else ()
     discovers = elastic is not None and elastic.discovery_command is not None
     if elastic is not None and elastic.in_place and chosen in (None, "local"):
+        from farandole.launch.elastic import known_hosts
+
         names = known_hosts(elastic)
     away = [host for host in names if not is_here(host)]
     if chosen is None:

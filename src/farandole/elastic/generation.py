@@ -106,6 +106,17 @@ def _refuse_own_groups() -> None:
         )
 
 
+def note_state() -> None:
+    """Let the launcher know that this worker has the state of training, and can hand it on.
+
+    Called whenever it has got it from another, in a generation that it has joined. If all that have
+    it are lost, those that have joined since do not go on from nothing.
+    """
+    member = membership()
+    if member is not None:
+        member.board.note_state(member.worker)
+
+
 _registered: list[Callable[[], Callable[[], None] | None]] = []
 
 

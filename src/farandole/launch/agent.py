@@ -24,7 +24,6 @@ from pathlib import Path
 from farandole.errors import FarandoleError, StartError, UsageError
 from farandole.launch import control
 from farandole.launch.control import MOST_BYTES, Ended, LastSteps, Outbox, Post, Records
-from farandole.launch.elastic import MAX_STARTED
 from farandole.launch.elastic_options import ElasticOptions
 from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
 from farandole.launch.output import Stream
@@ -33,7 +32,7 @@ from farandole.launch.plan import Plan
 from farandole.launch.supervisor import Exited
 from farandole.launch.variables import Job, worker_environ
 from farandole.version import __version__
-from farandole.world.board import Board, Failure
+from farandole.world.board import MAX_STARTED, Board, Failure
 from farandole.world.channel import Connection, call
 from farandole.world.generations import Assignment, first_round
 
@@ -196,6 +195,7 @@ class Agent:
         self._ranks = () if share.elastic else self._placement.hosts[number].ranks
         self._left: dict[int, int] = {}
         """The generation that each worker of an elastic run has left last."""
+        self._with_state: set[int] = set()
         self._board = board
         self._selector = selector
         self._workers = LocalWorkers(board, selector, self._feed, own_process=True)
@@ -358,6 +358,9 @@ class Agent:
                 self._workers.let_go(exited.rank)
             self._outbox.send(ended(exited, self._workers.step(exited.rank)))
         for worker in self._running if self._share.elastic else ():
+            if worker not in self._with_state and self._board.has_state(worker):
+                self._with_state.add(worker)
+                self._outbox.send(control.HasState(worker=worker))
             number = self._board.left(worker)
             if number is not None and self._left.get(worker) != number:
                 self._left[worker] = number

@@ -218,6 +218,13 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HasState:
+    """A worker has the state of training."""
+
+    worker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Finish:
     """All ranks have ended: the agent ends what they left, sends records, and goes."""
 
@@ -259,6 +266,7 @@ Message = (
     | HostsChange
     | DismissWorker
     | Left
+    | HasState
     | Finish
     | Piece
     | Leaving

@@ -20,9 +20,8 @@ from farandole.launch.membership import Break, Change, Dismiss, Form, Membership
 from farandole.launch.message import loss
 from farandole.launch.placement import Slots
 from farandole.launch.supervisor import Exited, Verdict, Waited
-
-MAX_STARTED = 4096
-"""How many workers may be started in one run: each has a record of its own on the board."""
+from farandole.world.board import MAX_STARTED
+from farandole.world.generations import Assignment
 
 # How often to look for workers that have come or left: while somebody waits for them, and else.
 _BUSY_S = 0.005
@@ -70,6 +69,9 @@ class Boards(Protocol):
     def left(self, worker: int) -> int | None:
         """Read which generation a worker has left last."""
 
+    def has_state(self, worker: int) -> bool:
+        """Say whether a worker has the state of training."""
+
 
 class ElasticRun:
     """What happens in an elastic run beside the workers' ends, and what is done about it."""
@@ -86,6 +88,7 @@ class ElasticRun:
         formed: Callable[[Collection[int]], None] | None = None,
         remark: Callable[[str], None],
         here_only: bool = True,
+        restarted: bool = False,
     ) -> None:
         """Begin.
 
@@ -99,6 +102,7 @@ class ElasticRun:
             formed: Hears of each generation which workers run.
             remark: Shows a sentence.
             here_only: Whether all hosts have to be names of this one.
+            restarted: Whether all workers have been started before.
 
         Raises:
             UsageError: Discovery does not work, or a host is not this one.
@@ -130,10 +134,13 @@ class ElasticRun:
             chance=random.random,
             max_started=MAX_STARTED,
             one_machine=here_only,
+            restarted=restarted,
             start_timeout_s=start_timeout_s,
         )
         self._left: dict[int, int] = {}
-        self._running: list[int] = []
+        self._with_state: set[int] = set()
+        self.running: list[int] = []
+        """The workers that have been started and have not ended."""
         self._said_waiting = False
 
     def waited(self) -> Waited:
@@ -143,44 +150,54 @@ class ElasticRun:
         if self._script is not None:
             hosts = self._discovered(self._script, now)
         left = {}
-        for worker in self._running:
+        for worker in self.running:
             number = self._board.left(worker)
             if number is not None and self._left.get(worker) != number:
                 self._left[worker] = left[worker] = number
+        with_state = [
+            worker
+            for worker in self.running
+            if worker not in self._with_state and self._board.has_state(worker)
+        ]
+        self._with_state.update(with_state)
         self._say_what_is_missing()
-        return Waited(now=now, time_ns=time.time_ns(), left=left, hosts=hosts)
+        return Waited(
+            now=now, time_ns=time.time_ns(), left=left, with_state=with_state, hosts=hosts
+        )
 
     def patience_s(self) -> float:
         """Say how long to wait at most before looking again."""
         return _BUSY_S if self.membership.waiting else _IDLE_S
 
-    def do(self, decision: Start | Form | Break | Change | Dismiss) -> None:
-        """Do what was decided."""
+    def do(self, decision: Start | Form | Break | Change | Dismiss) -> Assignment | None:
+        """Do what was decided; return the generation that was formed, if one was."""
         if isinstance(decision, Start):
-            self._running.append(decision.worker)
+            self.running.append(decision.worker)
             self._start(decision)
         elif isinstance(decision, Form):
             assignment = decision.assignment
             self._board.form(assignment.number, assignment.encode())
             if self._formed is not None:
-                self._formed(self._running)
+                self._formed(self.running)
             if assignment.number > 1:
                 hosts = ", ".join(f"{name}:{count}" for name, count in assignment.hosts)
                 self._remark(
                     f"generation {assignment.number}: {plural(len(assignment.workers), 'worker')} "
                     f"({hosts})"
                 )
+            return assignment
         elif isinstance(decision, Break):
             self._board.break_generation(decision.number)
         elif isinstance(decision, Change):
             self._board.note_change(time.time_ns(), added=decision.added, removed=decision.removed)
         else:
             self._board.dismiss(decision.worker)
+        return None
 
     def ended(self, worker: int) -> None:
         """Hear that a worker has ended."""
-        if worker in self._running:
-            self._running.remove(worker)
+        if worker in self.running:
+            self.running.remove(worker)
 
     def say_lost(self, end: Exited) -> None:
         """Say how a worker was lost."""

@@ -160,6 +160,7 @@ class ElasticHosts(RemoteWorkers):
         self._numbers = 0
         self._processes: list[RunningAgents] = []
         self._left: dict[int, int] = {}
+        self._with_state: set[int] = set()
         self._first = 0
         self.rank_of: Callable[[int], int] = lambda worker: worker
         """Says which rank a worker has or had."""
@@ -249,6 +250,10 @@ class ElasticHosts(RemoteWorkers):
     def left(self, worker: int) -> int | None:
         """Return which generation a worker has left last."""
         return self._left.get(worker)
+
+    def has_state(self, worker: int) -> bool:
+        """Say whether a worker has the state of training."""
+        return worker in self._with_state
 
     def _tell(self, message: control.Message) -> None:
         for agent in self.agents:
@@ -368,6 +373,8 @@ class ElasticHosts(RemoteWorkers):
         if isinstance(message, control.Left):
             if message.worker in agent.share.ranks:
                 self._left[message.worker] = message.generation
+        elif isinstance(message, control.HasState):
+            self._with_state |= {message.worker} & set(agent.share.ranks)
         elif isinstance(message, control.Refused):
             self._lose(agent, message.reason)
         else:

@@ -12,10 +12,9 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from farandole.launch.elastic import MAX_STARTED, ElasticRun
 from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_port
-from farandole.launch.membership import Form, Start
 from farandole.launch.output import OutputFiles, Outputs, Show
 from farandole.launch.placement import numbered
 from farandole.launch.plan import Plan
@@ -31,7 +30,12 @@ from farandole.launch.supervisor import (
 )
 from farandole.launch.variables import Job, launcher_environ, worker_environ
 from farandole.launch.warm import WarmServer
-from farandole.world.board import Board
+from farandole.world.board import MAX_STARTED, Board
+
+if TYPE_CHECKING:
+    # Imported on use: most runs are not elastic.
+    from farandole.launch.elastic import ElasticRun
+    from farandole.launch.membership import Start
 
 # The shell around the supervisor: waits for workers, tells it what happened, does what it says.
 
@@ -133,7 +137,11 @@ class Supervision:
         if self._outputs.broken_pipe:
             self._outputs.broken_pipe = False
             self._interrupt(signal.SIGPIPE)
-        for exited in self._workers.exits():
+        exits = self._workers.exits()
+        if exits and self._elastic is not None:
+            # What those that still run have done before counts.
+            self._handle(self._elastic.waited())
+        for exited in exits:
             if self._elastic is not None:
                 self._elastic.ended(exited.rank)
                 self._workers.let_go(exited.rank)
@@ -182,10 +190,8 @@ class Supervision:
         for instruction in self._supervisor.handle(event):
             if isinstance(instruction, Send):
                 self._workers.send(instruction.rank, instruction.signum)
-            elif self._elastic is not None:
-                self._elastic.do(instruction)
-            if isinstance(instruction, Form):
-                for rank, worker in enumerate(instruction.assignment.workers):
+            elif self._elastic is not None and (formed := self._elastic.do(instruction)):
+                for rank, worker in enumerate(formed.workers):
                     self._outputs.rename(worker, rank)
         if self._elastic is not None:
             for end in self._supervisor.borne[borne:]:
@@ -323,8 +329,12 @@ def _one_round(
             else:
                 variables = {**worker_environ(environ, plan, job, rank), **extra}
             if kept is not None:
-                first = run is None or run.membership.generation == 0
-                variables["FARANDOLE_KEPT"] = kept.of(worker, rank, first=first).variable
+                running = None
+                if run is not None and run.membership.generation == 0:
+                    running = run.running
+                first = run is None or running is not None
+                files = kept.of(worker, rank, first=first, running=running)
+                variables["FARANDOLE_KEPT"] = files.variable
             variables |= {name: str(fd) for name, fd in fds.items()}
             workers.start(
                 worker, plan.argv, environ=variables, fds=list(fds.values()), cwd=plan.cwd
@@ -343,6 +353,8 @@ def _one_round(
 
         run: ElasticRun | None = None
         if elastic is not None:
+            from farandole.launch.elastic import ElasticRun
+
             run = stack.enter_context(
                 contextlib.closing(
                     ElasticRun(
@@ -354,6 +366,7 @@ def _one_round(
                         start=start_one,
                         formed=None if kept is None else kept.keep_only,
                         remark=outputs.remark,
+                        restarted=kept is not None and plan.restart > 0,
                     )
                 )
             )
@@ -375,7 +388,7 @@ def _one_round(
             started()
         outcome = replace(supervision.until_all_ended(signals), warm=warm is not None)
         if kept is not None:
-            kept.next_round(outcome.workers or range(plan.num_workers))
+            kept.next_round(outcome.workers)
         return outcome
 
 

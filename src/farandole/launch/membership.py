@@ -89,11 +89,14 @@ class _Worker:
     joined: int | None = None
     """The first generation that it was in."""
     joined_s: float = math.inf
+    has_state: bool = False
+    """Whether it said so."""
     wanted: bool = True
 
-    def key(self) -> tuple[float, int]:
+    def key(self) -> tuple[bool, float, int]:
         """Sort those first that have state, the longest running before the others."""
-        return (math.inf if self.joined is None else self.joined, self.number)
+        joined = math.inf if self.joined is None else self.joined
+        return (not self.has_state and joined > 1, joined, self.number)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -110,6 +113,8 @@ class Membership:
     """Numbers from 0 to 1 (see Hosts.excluding)."""
     max_started: int
     """How many workers may be started in the whole run."""
+    restarted: bool = False
+    """Whether workers may have found states of an earlier round (--max-restarts)."""
     one_machine: bool = True
     """Whether all hosts are names of one machine."""
     start_timeout_s: float = 0.0
@@ -122,6 +127,8 @@ class Membership:
     _members: tuple[int, ...] = ()
     """Who was put into the latest generation, by rank."""
     _started: int = 0
+    _state_noted: bool = False
+    """Whether any worker has said that it has the state of training: then all that have it do."""
     _broken: bool = False
     _finishing: bool = False
     _over: bool = False
@@ -165,6 +172,20 @@ class Membership:
         """Hear that a worker has left a generation, and waits for the next one."""
         if worker in self._workers:
             self._workers[worker].left = number
+
+    def has_state(self, worker: int) -> None:
+        """Hear that a worker has the state of training."""
+        if worker in self._workers:
+            self._workers[worker].has_state = self._state_noted = True
+
+    def _can_hand_on(self, worker: _Worker) -> bool:
+        """Say whether a worker of the latest generation has the state of training.
+
+        Those that training began with may go on from its begin, but for after a restart.
+        """
+        began_with = worker.joined == 1 or not self._state_noted
+        # Where nobody was lost, nobody lacks anything that another had.
+        return worker.has_state or not self._broken or (began_with and not self.restarted)
 
     def ended(self, worker: int, *, failed: bool, now_s: float) -> tuple[bool, list[Decision]]:
         """Hear that a worker has ended; return whether the run bears that, and what to do."""
@@ -265,11 +286,12 @@ class Membership:
 
     def _form(self, now_s: float) -> list[Decision]:
         wanted = self._wanted()
-        survivors = [worker for worker in wanted if worker.number in self._members]
+        members = [worker for worker in wanted if worker.number in self._members]
+        survivors = [worker for worker in members if self._can_hand_on(worker)]
         if self.generation and not survivors:
             # Those that are to leave hand their state on before.
             survivors = self._leaving()
-            wanted = [*wanted, *survivors]
+            wanted, members = [*wanted, *survivors], [*members, *survivors]
             if not survivors:
                 return [GiveUp(reason="No worker is left that has the state of training.")]
         present = [worker for worker in wanted if worker.left == self._left_by(worker)]
@@ -289,7 +311,7 @@ class Membership:
             self._short_since_s = None
         elif self._short_since_s is None:
             self._short_since_s = now_s
-        waits_for = survivors
+        waits_for = members
         if self.options.blacklist == "host" or self.generation == 0:
             waits_for = wanted
         late = [worker for worker in waits_for if worker not in present]
@@ -323,7 +345,8 @@ class Membership:
         return [
             worker
             for worker in members
-            if worker.host not in excluded or excluded[worker.host].until_s < math.inf
+            if self._can_hand_on(worker)
+            and (worker.host not in excluded or excluded[worker.host].until_s < math.inf)
         ]
 
     def _left_by(self, worker: _Worker) -> int:

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Mapping, Sequence
 
-from farandole.launch.elastic_options import describe
 from farandole.launch.horovod_alias import wants_horovod
 from farandole.launch.placement import Placement
 from farandole.launch.plan import Plan
@@ -34,6 +33,8 @@ def start_line(plan: Plan, placement: Placement | None = None) -> str:
     if plan.horovod_alias and wants_horovod(plan.argv):
         threads += "; `import horovod` resolves to Farandole"
     if plan.elastic is not None and plan.elastic.in_place:
+        from farandole.launch.elastic_options import describe
+
         return f"{workers} to begin with, {describe(plan.elastic)}, {threads}"
     if placement is None:
         return f"{workers} on 1 host, {_transport(plan.transport)}, {threads}"

@@ -9,12 +9,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from farandole.errors import UsageError
 from farandole.format import plural
-from farandole.launch.elastic_options import ElasticOptions
 from farandole.world.cores import Cores, threads_per_worker
 from farandole.world.environment import DEFAULT_START_TIMEOUT_S, TRANSPORTS, scaled_start_timeout_s
+
+if TYPE_CHECKING:
+    from farandole.launch.elastic_options import ElasticOptions
 
 DEFAULT_SILENCE_TIMEOUT_S = 30.0
 # Uploads of logs and the like at the end of a script take minutes at worst.

@@ -102,28 +102,44 @@ class KeptStates:
     def __init__(self) -> None:
         self._files: dict[int, KeptFiles] = {}
         """Of the workers of this round, by number."""
+        self._ranks: dict[int, int] = {}
+        """For which rank each of them was started."""
         self._before: dict[int, KeptFiles] = {}
         """Of the last round, by rank."""
 
-    def of(self, worker: int, rank: int, *, first: bool) -> KeptFiles:
+    def of(
+        self, worker: int, rank: int, *, first: bool, running: Collection[int] | None = None
+    ) -> KeptFiles:
         """Return the files of a worker that is started.
 
         Args:
             worker: Its number; in a run that is not elastic, its rank.
             rank: Its rank: it finds what the last round's worker of that rank had.
             first: Whether it is one of those that a round starts with.
+            running: The workers that run. What others of this round have got, which failed before
+                it began, goes to this one.
         """
         files = self._before.pop(rank, None) if first else None
+        ended = [] if running is None else [each for each in self._files if each not in running]
+        if files is None and worker not in self._files and ended:
+            same = [each for each in ended if self._ranks[each] == rank]
+            files = self._files.pop((same or ended)[0])
         self._files[worker] = files or KeptFiles()
+        self._ranks[worker] = rank
         return self._files[worker]
 
     def next_round(self, workers: Sequence[int]) -> None:
-        """Keep what these workers have, by rank, for the next round; forget the others'."""
-        chosen = {
-            rank: self._files.pop(worker)
-            for rank, worker in enumerate(workers)
-            if worker in self._files
-        }
+        """Keep what these workers have, by rank, for the next round; forget the others'.
+
+        Args:
+            workers: Those of the last generation, by rank. None where no elastic run has begun:
+                then all workers, by the ranks that they were started for.
+        """
+        ranks = {worker: rank for rank, worker in enumerate(workers)} or self._ranks
+        chosen: dict[int, KeptFiles] = {}
+        for worker, rank in ranks.items():
+            if worker in self._files and rank not in chosen:
+                chosen[rank] = self._files.pop(worker)
         self.keep_only(())
         # Where a round failed before all were started, what was there before still is.
         for rank, files in self._before.items():
@@ -131,7 +147,7 @@ class KeptStates:
                 files.close()
             else:
                 chosen[rank] = files
-        self._before = chosen
+        self._before, self._ranks = chosen, {}
 
     def keep_only(self, workers: Collection[int]) -> None:
         """Let go of what other workers of this round have."""

@@ -6,23 +6,24 @@ Events go in, signals to send come out; nothing here starts, waits or reads a cl
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from farandole.launch.membership import (
-    Break,
-    Change,
-    Decision,
-    Dismiss,
-    Form,
-    GiveUp,
-    Kill,
-    Membership,
-    Start,
-)
-from farandole.launch.placement import Slots
 from farandole.world.board import Failure
+
+if TYPE_CHECKING:
+    # Imported on use: most runs are not elastic, and all pay for what is imported at the start.
+    from farandole.launch.membership import (
+        Break,
+        Change,
+        Decision,
+        Dismiss,
+        Form,
+        Membership,
+        Start,
+    )
+    from farandole.launch.placement import Slots
 
 # Ended within 5 s: SIGTERM, 3 s to save and leave, SIGKILL, and time to be reaped.
 GRACE_S = 3.0
@@ -78,6 +79,8 @@ class Waited:
     time_ns: int
     left: Mapping[int, int] = field(default_factory=dict)
     """Workers that have left a generation since the last time, with its number."""
+    with_state: Collection[int] = ()
+    """Workers that have the state of training."""
     hosts: Sequence[Slots] | None = None
     """The hosts there are, where that was asked for since the last time."""
 
@@ -143,8 +146,9 @@ class Send:
     signum: int
 
 
-Instruction = Send | Start | Form | Break | Change | Dismiss
-"""What the launcher is to do; all but the first in elastic runs."""
+if TYPE_CHECKING:
+    Instruction = Send | Start | Form | Break | Change | Dismiss
+    """What the launcher is to do; all but the first in elastic runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,10 +273,14 @@ class Supervisor:
             membership.found(event.hosts)
         for rank, number in event.left.items():
             membership.left(rank, number)
+        for rank in event.with_state:
+            membership.has_state(rank)
         return self._follow(membership.decide(event.now), event.now, event.time_ns)
 
     def _follow(self, decisions: Sequence[Decision], now: float, time_ns: int) -> list[Instruction]:
         """Turn what was decided about generations into instructions."""
+        from farandole.launch.membership import Dismiss, Form, GiveUp, Kill, Start
+
         instructions: list[Instruction] = []
         for decision in decisions:
             if isinstance(decision, GiveUp):

@@ -24,6 +24,8 @@ _HEADER_BYTES = 64
 # Behind magic, layout and size: words of the whole job. The launcher writes the first, rank 0 the
 # others; on hosts without rank 0 the agent does, in its place.
 _STOP_ASKED, _LAST_STEP, _LAST_RECORDED, _NONCE = 3, 4, 5, 6
+MAX_STARTED = 4096
+"""How many workers may be started in one elastic run: each has a record of its own."""
 POST_BYTES = 4096
 """The longest payload of one post."""
 FAILURE_BYTES = 2048
@@ -33,7 +35,7 @@ FAILURE_BYTES = 2048
 _PID, _EXIT, _DISMISSED = 0, 1, 2
 _STEP = 8
 _FAIL_LENGTH, _FAIL_TIME, _FAIL_SECONDARY, _FAIL_TEXT = 9, 10, 11, 16
-_EXITING, _FAIL_CULPRIT, _LEFT = 12, 13, 14
+_EXITING, _FAIL_CULPRIT, _LEFT, _STATE = 12, 13, 14, 15
 _POST = _FAIL_TEXT + FAILURE_BYTES // 8
 _POST_ROUND, _POST_LENGTH, _POST_CRC, _POST_TEXT = 0, 1, 2, 8
 _POST_WORDS = _POST_TEXT + POST_BYTES // 8
@@ -238,6 +240,15 @@ class Board:
         """Read which generation a worker has left last; None when it has not come yet."""
         word = self._words[self._record(worker) + _LEFT]
         return word - 1 if word else None
+
+    def note_state(self, worker: int) -> None:
+        """Say that this worker has the state of training, and can hand it on."""
+        self._words[self._record(worker) + _STATE] = 1
+
+    def has_state(self, worker: int) -> bool:
+        """Say whether a worker has the state of training: it said so, or has made a step."""
+        start = self._record(worker)
+        return bool(self._words[start + _STATE] or self._words[start + _STEP])
 
     # Words of the whole job
 
