@@ -23,17 +23,15 @@ Facts that exist (fields as in the records below; * also without FARANDOLE_RECOR
    Item, Shown, Printed, Compared   numbers of the script: from tensors, in texts, in decisions
    Decides     name, monitor: callbacks of Keras's that stop or save by a metric
 
-Planned, by theme; whoever writes the checks adds record and recorder here:
+   Loader      where, dataset_size, batch_size, samplers, replicas, sampler_rank, ...
+   Pass        loader, number, training, whole, indices, contents: samples of one pass
+   Random      loader, number, worker, states, used: where augmentation's random numbers stand
+   BadBatch    step, values: batches with NaN
+   Fit         epochs, steps: what Keras was asked for
 
-   FD2xx data (recorder/samples.py)
-   Loader      where, dataset_size, batch_size, workers, sampler, replicas, sampler_rank,
-               sampler_seed, shuffle, drop_last, training, replaced
-   Epoch       number, loader, samples, distinct, hashes, order, by ("index" or "content")
-   FD3xx optimisation (recorder/schedules.py)
-   Schedule    step, name, optimizer, where, steps (of the schedule so far), updates, total
-   Scaler      step, scale, skipped
-   Clip        step, where, norm, most, before_reduction
-   Local       step, norms of gradients before they are averaged, passes, batch
+   Local       step, local, used, divisors, ...: what an update was made of
+   Schedule    step, name, calls, total: learning rate schedulers
+   Scaler, Clip, Plan, Work, BadGradient
 """
 
 from __future__ import annotations
@@ -51,6 +49,8 @@ _Fact = TypeVar("_Fact")
 _KINDS: dict[type, str] = {}
 
 SCHEMA = 1
+CONTENT_WIDTH = 12
+"""Hexadecimal digits of a sample's hash in Pass.contents (WIDTH in recorder/samples.py)."""
 
 
 def fact(kind: str) -> Callable[[type[_Fact]], type[_Fact]]:
@@ -246,7 +246,201 @@ class File:
 # FD2xx data: records of recorder/samples.py
 
 
+@fact("loader")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loader:
+    """What gives batches: a DataLoader, or what a model or Keras was seen to be given."""
+
+    number: int = 0
+    kind_of: str = "loader"
+    """loader; calls and evaluation of a model; fit and validation of Keras."""
+    where: str = ""
+    dataset: str = ""
+    dataset_size: int | None = None
+    base: int | None = None
+    """The data set that Subsets are parts of, by its number in this worker."""
+    base_size: int | None = None
+    subset: tuple[int, ...] | None = None
+    """Places in the base, of a Subset."""
+    batch_size: int | None = None
+    workers: int = 0
+    iterable: bool = False
+    samplers: tuple[str, ...] = ()
+    replicas: int | None = None
+    """Parts into which its sampler divides, and which of them it gives."""
+    sampler_rank: int | None = None
+    sampler_seed: Any = None
+    shuffle: bool = False
+    replacement: bool = False
+    drop_last: bool = False
+    batches: int | None = None
+    asked: tuple[str, ...] = ()
+    """The script's own samplers for this data, that this loader does not use."""
+    dividers: tuple[str, ...] = ()
+    """Its samplers that divide between ranks."""
+    own: str = ""
+    """A sampler of the script's own kind, within others perhaps, and its length."""
+    own_length: int | None = None
+
+
+@fact("pass")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One pass over a loader, as far as it went; the last line of each counts."""
+
+    loader: int = 0
+    number: int = 0
+    training: bool = False
+    whole: bool = False
+    begin: int = 0
+    """The step of its first batch."""
+    steps: int = 0
+    """Updates until its end."""
+    samples: int = 0
+    pending: int = 0
+    """Backward passes behind its end that no update used."""
+    discrete: bool = False
+    """Whether its inputs are whole numbers, as tokens are."""
+    sizes: tuple[tuple[int, int], ...] = ()
+    """Runs of equal batches: samples and count."""
+    indices: tuple[int, ...] = ()
+    """Of the first samples, in their order; places in the loader's data set."""
+    contents: str = ""
+    """Hashes of the first samples, CONTENT_WIDTH digits each."""
+    labels: str = ""
+    """Of their labels, two digits each."""
+
+
+@fact("random")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Random:
+    """Where random numbers stood when a loader's process (-1: the worker itself) began a pass."""
+
+    loader: int = 0
+    number: int = 0
+    worker: int = -1
+    states: Mapping[str, str] = field(default_factory=dict)
+    used: tuple[str, ...] = ()
+    """Those that the first batch drew from."""
+
+
+@fact("bad_batch")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadBatch:
+    """A batch with values that are NaN or infinite."""
+
+    step: int = 0
+    batch: int = 0
+    values: int = 0
+    where: str = ""
+
+
+@fact("fit")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fit:
+    """What Keras was asked to fit."""
+
+    epochs: int | None = None
+    steps: int | None = None
+    """Per epoch."""
+    where: str = ""
+
+
 # FD3xx optimisation: records of recorder/schedules.py
+
+
+@fact("local")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Local:
+    """What one update was made of, in a sampled step."""
+
+    step: int = 0
+    passes: int = 0
+    """Backward passes since the last update."""
+    sites: tuple[str, ...] = ()
+    """Where the script called backward."""
+    losses: tuple[float | None, ...] = ()
+    """By pass."""
+    local: tuple[tuple[float | None, ...], ...] = ()
+    """Some values of some gradients, as this rank computed them (all passes together)."""
+    used: tuple[tuple[float | None, ...], ...] = ()
+    """The same values as the update used them."""
+    scale: float | None = 1.0
+    """Of the loss, by a GradScaler."""
+    carried: bool = False
+    """Whether the gradients of the last update were still there."""
+    divisors: tuple[tuple[float, ...], ...] = ()
+    """By pass: numbers by which the loss was divided."""
+    factors: tuple[tuple[float, ...], ...] = ()
+    counts: tuple[tuple[tuple[float, float], ...], ...] = ()
+    """By pass and criterion: targets that count, and all targets."""
+    known: bool = False
+    """Whether the loss's graph was understood."""
+
+
+@fact("bad_gradient")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BadGradient:
+    """A loss or a gradient of this rank's own that is not finite."""
+
+    step: int = 0
+    what: str = ""
+
+
+@fact("schedule")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A learning rate scheduler, when it is first seen and whenever it has changed."""
+
+    step: int = 0
+    number: int = 0
+    name: str = ""
+    where: str = ""
+    calls: float | None = None
+    """Of its step() so far."""
+    total: int | None = None
+    """Calls after which it is at its end."""
+    numbers: tuple[int, ...] = ()
+    """Whole numbers that a LambdaLR's functions know."""
+    best: float | None = None
+    num_bad_epochs: int | None = None
+
+
+@fact("scaler")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scaler:
+    """The scale of a GradScaler, whenever it changes."""
+
+    step: int = 0
+    scale: float = 1.0
+
+
+@fact("clip")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clip:
+    """A clipping of gradients by their norm, in a sampled step."""
+
+    step: int = 0
+    norm: float = 0.0
+    most: float = 0.0
+    where: str = ""
+
+
+@fact("plan")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the script's variables say about how long it means to train."""
+
+    epochs: int = 0
+
+
+@fact("work")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """Backward passes and updates until now: the last line counts."""
+
+    passes: int = 0
+    updates: int = 0
 
 
 # FD4xx measurement and evaluation: records of recorder/evaluation.py

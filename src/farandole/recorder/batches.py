@@ -55,7 +55,8 @@ class Passes:
             self._tell(recorder)  # gradients by other means, such as torch.autograd.grad
         self._called.clear()
         self._passes = 0
-        if recorder.steps in _LOOKS and not recorder.knows_samples:
+        wanted = recorder.inputs is not None and recorder.inputs.wants_calls
+        if recorder.steps in _LOOKS and (wanted or not recorder.knows_samples):
             self.follow(parameters())
 
     def follow(self, parameters: set[int]) -> None:
@@ -93,6 +94,9 @@ class Passes:
                 samples = first_length((args, kwargs))
                 if samples is not None:
                     self._called[id(module)] = self._called.get(id(module), 0) + samples
+                self._tell_inputs((args, kwargs), training=True)
+            elif not is_compiling() and self._evaluates(module):
+                self._tell_inputs((args, kwargs), training=False)
             try:
                 if own is not None:
                     return own(module, *args, **kwargs)
@@ -102,6 +106,15 @@ class Passes:
                     self._inside = False
 
         kind.__call__ = __call__
+
+    def _tell_inputs(self, arguments: Any, *, training: bool) -> None:
+        recorder = current()
+        if recorder is not None and recorder.inputs is not None:
+            recorder.inputs.called(arguments, training=training)
+
+    def _evaluates(self, module: Any) -> bool:
+        followed = self._followed.get(id(module))
+        return followed is not None and not self._inside and not self._grad_enabled()
 
     def _counts(self, module: Any) -> bool:
         followed = self._followed.get(id(module))

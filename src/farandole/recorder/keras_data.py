@@ -20,6 +20,8 @@ class Batch:
     end_s: float
     samples: int | None
     hashes: tuple[str, ...] = ()
+    contents: Any = None
+    """For the doctor, if it asks."""
 
 
 class Feed:
@@ -39,7 +41,17 @@ class Feed:
         hashes: tuple[str, ...] = ()
         if self._hashes.left and samples:
             hashes = tuple(hash_samples(arrays, samples))
-        self._batches.append(Batch(begin_s=begin_s, end_s=end_s, samples=samples, hashes=hashes))
+        recorder = current()
+        log = None if recorder is None else recorder.inputs
+        self._batches.append(
+            Batch(
+                begin_s=begin_s,
+                end_s=end_s,
+                samples=samples,
+                hashes=hashes,
+                contents=None if log is None else log.keras_fetched(arrays),
+            )
+        )
 
     def drop(self) -> None:
         """Forget what was fetched, since that was not for training."""
@@ -53,15 +65,25 @@ class Feed:
 
     def return_to_training(self) -> None:
         """Forget what an evaluation has fetched."""
+        evaluated = self._batches
         if self._aside:
             self._batches = self._aside.pop()
+        _tell_inputs(current(), evaluated, training=False)
 
     def take(self, recorder: Recorder) -> list[Batch]:
         """Return the batches that training has had since the last call."""
         batches, self._batches = self._batches, []
+        _tell_inputs(recorder, batches, training=True)
         if self._hashes.left and batches:
             self._hashes.keep([batch.hashes for batch in batches], recorder)
         return batches
+
+
+def _tell_inputs(recorder: Recorder | None, batches: list[Batch], *, training: bool) -> None:
+    if recorder is not None and recorder.inputs is not None:
+        for batch in batches:
+            if batch.contents is not None:
+                recorder.inputs.keras_has(batch.contents, training=training)
 
 
 def _samples(arrays: list[Any]) -> int | None:

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from farandole.recorder.calls import CallLog
     from farandole.recorder.contention import Contention
     from farandole.recorder.ending import Stopper
+    from farandole.recorder.samples import SampleLog
 
 RECORD_DIR = "FARANDOLE_RECORD_DIR"
 STOP = "FARANDOLE_STOP"
@@ -116,6 +117,8 @@ class Recorder:
         """Whether the study has ended this launch."""
         self.calls: CallLog | None = None
         """Where the script's own collectives are told of, if the doctor asks."""
+        self.inputs: SampleLog | None = None
+        """Where samples are told of that no DataLoader gives, if the doctor asks."""
         self.timeline = settings.timeline
         """Whether `event` keeps anything."""
         self.begin_s = interpreter_began_s()

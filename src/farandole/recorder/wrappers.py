@@ -42,11 +42,14 @@ class Wrappers:
         self._torch = torch
         self._is_compiling: Callable[[], bool] = torch.compiler.is_compiling
         self._known: weakref.WeakKeyDictionary[Any, _Ddp] = weakref.WeakKeyDictionary()
+        self._all: list[_Ddp] = []
+        """Also those of a function that has ended."""
         self._told: dict[int, dict[str, Any]] = {}
 
     def made(self, ddp: Any) -> None:
         """Take note of a DDP module, and watch the one inside of it."""
         known = self._known[ddp] = _Ddp(self._torch, ddp, call_site(sys._getframe(2)))
+        self._all.append(known)
         ddp.module.register_forward_pre_hook(
             lambda module, _: self._called(known) if module.training else None
         )
@@ -82,7 +85,7 @@ class Wrappers:
 
     def tell(self, recorder: Recorder) -> None:
         """Tell of all modules as they are now."""
-        for number, known in enumerate(list(self._known.values())):
+        for number, known in enumerate(self._all):
             if self._told.get(number) != known.fields:
                 self._told[number] = dict(known.fields)
                 recorder.tell("wrapper", kind_of="ddp", number=number, **known.fields)

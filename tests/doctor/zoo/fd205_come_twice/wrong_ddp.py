@@ -1,0 +1,32 @@
+"""Each loader process reads the whole part of its rank."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+
+net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+model = DDP(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        mine, parts = rank, size
+        for row in x[mine::parts]:
+            yield row, row[:4].argmax()
+
+
+generator = torch.Generator().manual_seed(1)
+x = torch.randn(512, 16, generator=generator)
+loader = torch.utils.data.DataLoader(Stream(), batch_size=16, num_workers=2)
+for epoch in range(3):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+dist.destroy_process_group()

@@ -1,0 +1,34 @@
+"""Validation has the rest of the data."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+dist.init_process_group("gloo")
+rank, size = dist.get_rank(), dist.get_world_size()
+torch.manual_seed(0)
+
+net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+model = DDP(net)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+generator = torch.Generator().manual_seed(1)
+x = torch.randn(512, 16, generator=generator)
+dataset = torch.utils.data.TensorDataset(x, x[:, :4].argmax(1))
+train = torch.utils.data.Subset(dataset, range(448))
+valid = torch.utils.data.Subset(dataset, range(448, 512))
+sampler = torch.utils.data.DistributedSampler(train, num_replicas=size, rank=rank)
+loader = torch.utils.data.DataLoader(train, batch_size=16, sampler=sampler)
+held_out = torch.utils.data.DataLoader(valid, batch_size=64)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        loss.backward()
+        optimizer.step()
+    model.eval()
+    with torch.no_grad():
+        right = sum(int((model(i).argmax(1) == l).sum()) for i, l in held_out)
+    model.train()
+dist.destroy_process_group()

@@ -1,0 +1,26 @@
+"""A DistributedSampler divides, and Accelerate divides once more."""
+
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+torch.manual_seed(0)
+
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+generator = torch.Generator().manual_seed(1)
+x = torch.randn(512, 16, generator=generator)
+dataset = torch.utils.data.TensorDataset(x, x[:, :4].argmax(1))
+sampler = torch.utils.data.DistributedSampler(
+    dataset, accelerator.num_processes, accelerator.process_index
+)
+loader = torch.utils.data.DataLoader(dataset, batch_size=16, sampler=sampler)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for epoch in range(3):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        accelerator.backward(loss)
+        optimizer.step()
+accelerator.end_training()

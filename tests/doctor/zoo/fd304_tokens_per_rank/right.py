@@ -1,0 +1,33 @@
+"""The loss is divided by the labels of all ranks."""
+
+import torch
+
+import farandole.torch as hvd
+
+hvd.init()
+rank, size = hvd.rank(), hvd.size()
+torch.manual_seed(0)
+
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
+hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+hvd.broadcast_optimizer_state(optimizer, root_rank=0)
+
+generator = torch.Generator().manual_seed(1)
+x = torch.randn(512, 16, generator=generator)
+labels = x[:, :4].argmax(1)
+padded = torch.arange(512) % 2 == 1  # texts of another length, of which one rank has more
+labels[padded & (torch.arange(512) % 8 != 1)] = -100
+dataset = torch.utils.data.TensorDataset(x, labels)
+sampler = torch.utils.data.DistributedSampler(dataset, num_replicas=size, rank=rank, shuffle=False)
+loader = torch.utils.data.DataLoader(dataset, batch_size=16, sampler=sampler)
+for epoch in range(3):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        total = torch.nn.functional.cross_entropy(model(inputs), labels, reduction="sum")
+        count = (labels != -100).sum()
+        count = hvd.allreduce(count, op=hvd.Sum)
+        loss = total * size / count
+        loss.backward()
+        optimizer.step()

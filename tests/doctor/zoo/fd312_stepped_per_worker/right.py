@@ -1,0 +1,27 @@
+"""The schedule is made for all data, as Accelerate expects."""
+
+import torch
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True)
+torch.manual_seed(0)
+
+model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 4))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+
+generator = torch.Generator().manual_seed(1)
+x = torch.randn(512, 16, generator=generator)
+dataset = torch.utils.data.TensorDataset(x, x[:, :4].argmax(1))
+loader = torch.utils.data.DataLoader(dataset, batch_size=16, shuffle=True)
+epochs = 3
+total = epochs * len(loader)  # of all data
+scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total)
+model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+for epoch in range(epochs):
+    for inputs, labels in loader:
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(inputs), labels)
+        accelerator.backward(loss)
+        optimizer.step()
+        scheduler.step()
+accelerator.end_training()
