@@ -354,10 +354,11 @@ def padded(job: Job) -> Iterator[Seen]:
     """Compare the samples of all ranks with the size of the data set."""
     known = False
     for one in in_parts(job):
-        size = shared_size(one)
-        if size is None or len(one) < job.workers or not all(e.whole for e in one.values()):
+        if len(one) < job.workers or not all(e.whole for e in one.values()):
             continue
-        known = True
+        known, size = True, shared_size(one)
+        if size is None:
+            continue  # cut beforehand: no sampler fills it up
         extra = sum(each.samples for each in one.values()) - size
         if extra <= 0 or any(each.trimmed for each in one.values()):
             continue
@@ -576,6 +577,24 @@ def _saved_apart(job: Job) -> Iterator[Seen]:
                 severity="warning",
             )
             return
+        if len(found) == job.workers and _alone(job):
+            yield Seen(
+                text="Every rank saves behind an evaluation of its own part, of which nothing was "
+                "averaged: if the best is kept, each rank chooses another.",
+                values={rank: f"behind steps {_short(steps)}" for rank, steps in found.items()},
+                where=where,
+                severity="note",
+            )
+            return
+
+
+def _alone(job: Job) -> bool:
+    """Say whether ranks evaluated parts of their own, and exchanged nothing."""
+    try:
+        found = in_parts(job)
+    except NotChecked:
+        return False
+    return not any(each.exchanged for one in found for each in one.values())
 
 
 def _keras_decides(job: Job) -> Iterator[Seen]:
@@ -875,9 +894,11 @@ def left_out(job: Job) -> Iterator[Seen]:
         size = next((each.dataset_size for each in one.values() if each.dataset_size), None)
         size = shared_size(one) if how == "parts" else size
         complete = all(each.whole for each in one.values()) and len(one) == job.workers
-        if size is None or not how or not complete:
+        if not how or not complete:
             continue
         known = True
+        if size is None:
+            continue
         seen = (sum if how == "parts" else max)(each.samples for each in one.values())
         # PyTorch's ImageNet example evaluates the rest apart.
         step = next(iter(one.values())).step

@@ -418,11 +418,12 @@ def _split_answer(table: SplitTable) -> Answer:
 def _void_answer(voids: Sequence[Void]) -> Answer:
     """Answer a study whose workers did not train together, or whose work nobody saw."""
     first = min(voids, key=lambda void: void.cell.workers)
+    more = f" (farandole doctor --explain {first.evidence['id']})" if "id" in first.evidence else ""
     return Answer(
         void=first.sentence,
         next=first.mend,
         headline=f"{first.sentence} {first.mend}",
-        sentences=(f"No speedup is shown: {first.why}.",),
+        sentences=(f"No speedup is shown: {first.why}{more}.",),
     )
 
 

@@ -175,6 +175,8 @@ def _waits_in(frame: Any) -> tuple[str, str]:
     call = ""
     for one in frames(frame):
         file, name = one.f_code.co_filename, one.f_code.co_name
+        if file.startswith("<frozen importlib"):
+            return "", ""  # it is still importing
         if is_users(file):
             return call, call_site(one)
         inside = "/torch/distributed/" in file or "/farandole/" in file
