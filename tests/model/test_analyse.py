@@ -65,7 +65,7 @@ def test_today_is_compared_with_the_answer() -> None:
     info = analyse(make_study(rich_study()))
     # 4 workers at 0.1 s against one at 0.05 s.
     assert info.today.gain.value == pytest.approx(2.0, rel=1e-3)
-    assert "The recommended 4 workers: 2.00x (" in info.today.sentence
+    assert "The recommended 4 workers reach 2.00x (" in info.today.sentence
 
 
 def test_the_order_of_launches_does_not_matter_to_numbers() -> None:
@@ -194,7 +194,7 @@ def test_unlike_machines_are_refused_with_the_reason(machine: dict[str, Any], wo
 
 def test_a_machine_that_nobody_told_of_cannot_be_compared() -> None:
     refused = unlike_machines({"a": {}, "b": MACHINE})
-    assert "does not say on which machine" in refused
+    assert "does not say which machine" in refused
     assert unlike_machines({"a": MACHINE}) is None
 
 

@@ -148,6 +148,6 @@ def test_why_there_is_none_is_said() -> None:
     assert row.slowdown is row.loaded_alone_per_s is None
     assert row.why_not == "other programs took 40 % of the cores"
     assert (
-        "What 2 workers cost each other was not measured: other programs took 40 % of the cores."
+        "Contention between 2 workers was not measured: other programs took 40 % of the cores."
     ) in info.notes
     assert quiet([CONTENTION, replace(CONTENTION, foreign_share=0.4)]) == (CONTENTION,)

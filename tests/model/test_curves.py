@@ -158,7 +158,7 @@ def test_an_epoch_that_does_not_shrink_is_what_counts() -> None:
     assert info.answer.workers == 1
     assert info.answer.headline.startswith("Use 1 worker: 2 workers reach only 0.95x")
     assert (
-        "The speedup is that of an epoch's time; samples/s disagree with it."
+        "This speedup is of the time per epoch; samples/s disagree with it."
         in info.answer.sentences
     )
     # With half the steps on each of two workers both say the same.

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from farandole.model.statistics import (
+    difference,
     equivalent,
     launch_value,
     outliers,
@@ -17,7 +18,6 @@ from farandole.model.statistics import (
     speed_relation,
     summarize,
     t_quantile,
-    welch,
 )
 
 
@@ -53,7 +53,7 @@ def test_welch_agrees_with_scipy() -> None:
 
     first, second = [1.0, 2.0, 4.0, 3.5], [2.5, 2.75, 2.6]
     expected = ttest_ind(first, second, equal_var=False).confidence_interval(0.95)
-    found = welch(first, second)
+    found = difference(first, second)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
 
 
@@ -151,3 +151,34 @@ def test_same_is_claimed_wrongly_one_time_in_twenty_at_the_margin() -> None:
         first = rng.normal(margin, spread, 5).tolist()
         wrong += equivalent(first, rng.normal(0.0, spread, 5).tolist(), margin)
     assert 0.02 < wrong / 2000 < 0.07
+
+
+def _drifting(kind: str, rng: np.random.Generator, launches: int) -> np.ndarray:
+    """Return the logs of a machine's speed during so many launches, one after the other."""
+    if kind == "steady slowdown":
+        return np.linspace(0.0, 0.3, launches)
+    if kind == "step":
+        return 0.2 * (np.arange(launches) >= rng.integers(1, launches))
+    shocks = rng.normal(0.0, 0.06, launches)
+    drift = [rng.normal(0.0, 0.1)]
+    for shock in shocks[1:]:
+        drift.append(0.8 * drift[-1] + shock)
+    return np.array(drift)
+
+
+@pytest.mark.parametrize("kind", ["steady slowdown", "step", "AR(1)"])
+def test_pairs_of_neighbours_cover_a_drifting_machine_and_are_narrower(kind: str) -> None:
+    rng, rounds, covered, narrower = np.random.default_rng(20261119), 6, 0, []
+    for _ in range(2000):
+        logs = _drifting(kind, rng, 2 * rounds) + rng.normal(0.0, _LAUNCH_SD, 2 * rounds)
+        # Every other round goes backwards.
+        pairs = [
+            turn[::-1] if number % 2 else turn for number, turn in enumerate(logs.reshape(-1, 2))
+        ]
+        first, second = np.exp(np.transpose(pairs)).tolist()
+        found, apart = ratio(first, second, paired=True), ratio(first, second)
+        assert found.value == pytest.approx(apart.value)
+        covered += found.low < 1 < found.high
+        narrower.append(found.half_width / apart.half_width)
+    assert covered / 2000 > 0.925
+    assert np.median(narrower) < 0.75

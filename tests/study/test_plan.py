@@ -130,8 +130,10 @@ def words(ones: list[Planned]) -> list[str]:
     return [f"{one.purpose[0]}{one.cell.workers}.{one.repeat}" for one in ones]
 
 
-def test_cells_take_turns_and_an_epoch_comes_after_the_first_round() -> None:
-    assert words(planned(SPEC)) == ["s1.0", "s2.0", "e1.0", "e2.0", "s1.1", "s2.1"]
+def test_cells_take_turns_back_and_forth_and_an_epoch_comes_after_the_first_round() -> None:
+    assert words(planned(SPEC)) == ["s1.0", "s2.0", "e1.0", "e2.0", "s2.1", "s1.1"]
+    learning = replace(SPEC, measure="accuracy", seeds=3)
+    assert words(planned(learning)) == ["a1.0", "a2.0", "a2.1", "a1.1", "a1.2", "a2.2"]
 
 
 def test_more_ranks_than_cores_are_for_accuracy_only() -> None:
@@ -148,7 +150,7 @@ def test_what_failed_in_an_earlier_session_is_tried_again_for_it_may_have_been_m
     plan = planned(SPEC)
     done = [made(plan[0]), made(plan[1], outcome="failed"), made(plan[2])]
     again = pending(SPEC, plan, done, earlier=len(done))
-    assert words(again) == ["s2.0", "e2.0", "s1.1", "s2.1"]
+    assert words(again) == ["s2.0", "e2.0", "s2.1", "s1.1"]
     done.append(made(again[0], outcome="failed"))
     assert words(pending(SPEC, plan, done, earlier=len(done) - 1)) == ["s1.1"]
 
@@ -182,8 +184,8 @@ def test_estimates_come_from_launches_like_these() -> None:
     plan = planned(SPEC)
     assert seconds_of(SPEC, plan[0], []) == (20.0, True)
     done = [made(plan[0], wall_s=8.0), made(plan[1], wall_s=12.0)]
-    assert seconds_of(SPEC, plan[4], done) == (8.0, False)
-    assert seconds_of(SPEC, plan[5], done) == (12.0, False)
+    assert seconds_of(SPEC, plan[4], done) == (12.0, False)
+    assert seconds_of(SPEC, plan[5], done) == (8.0, False)
     whole = estimate(SPEC, plan[4:], done)
     assert (whole.launches, whole.seconds, whole.guessed) == (2, 20.0, 0)
     assert whole.worker_hours == pytest.approx((8 + 2 * 12) / 3600)

@@ -81,15 +81,15 @@ def test_repeats_take_turns_and_more_values_extend(tmp_path: Path) -> None:
     script = scripts.write(tmp_path, scripts.PRINTS)
     study = run(script, repeats=2)
     first = [(launch.id, launch.started) for launch in study.launches]
-    assert [launch.cell.workers for launch in study.launches] == [1, 2, 1, 2]
+    assert [launch.cell.workers for launch in study.launches] == [1, 2, 2, 1]
     study = run(script, measure="accuracy", seeds=2, workers=[1])
     assert [(launch.id, launch.started) for launch in study.launches[:4]] == first
     # The folder holds what either asked for: seeds for both numbers of workers.
     assert [(x.purpose, x.cell.workers, x.seed) for x in study.launches[4:]] == [
         ("accuracy", 1, 0),
         ("accuracy", 2, 0),
-        ("accuracy", 1, 1),
         ("accuracy", 2, 1),
+        ("accuracy", 1, 1),
     ]
 
 

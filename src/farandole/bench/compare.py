@@ -11,7 +11,7 @@ from typing import Any
 from farandole.bench.plan import Group, Quantity, Row, Target
 from farandole.bench.run import LaunchRecord
 from farandole.format import plural, seconds, size
-from farandole.model.statistics import Estimate, ratio, summarize, welch
+from farandole.model.statistics import Estimate, difference, ratio, summarize
 from farandole.report.table import Column, tabulate, to_lines
 
 REACHED, STRETCH, MISSED = "reached", "stretch reached", "not reached"
@@ -114,7 +114,7 @@ def _measure(
     if quantity in ("speed ratio", "time ratio"):
         return ratio(other, mine) if quantity == "speed ratio" else ratio(mine, other)
     unit = 1 if quantity == "time difference" else row.gradient_bytes or 1
-    return welch([value / unit for value in mine], [value / unit for value in other])
+    return difference([value / unit for value in mine], [value / unit for value in other])
 
 
 def _reason(records: Sequence[LaunchRecord], name: str) -> str:

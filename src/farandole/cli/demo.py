@@ -14,19 +14,19 @@ from farandole.study.values import count
 COMMAND = Command(
     name="demo",
     text="Train a small CNN on scikit-learn's digits with 1 and with 2 workers, and compare. "
-    "Takes half a minute.",
+    "Takes less than a minute.",
     usage="[options]",
     flags={
         "options": (
             flag("--out", "DIR", "the study's folder (default: a new one here)"),
-            flag("--seeds", "N", "runs per number of workers (default 6)", default="6"),
+            flag("--seeds", "N", "runs per number of workers (default 10)", default="10"),
             flag("--epochs", "N", "epochs per run (default 8)", default="8"),
             JSON,
         )
     },
     examples="""
 farandole demo
-farandole demo --seeds 12 --out digits
+farandole demo --seeds 20 --out digits
 farandole demo --json > demo.json
 """,
     notes="""

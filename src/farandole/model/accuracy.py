@@ -29,9 +29,9 @@ from farandole.model.statistics import (
     LEAST_SEEDS,
     SPEED_MARGIN,
     Estimate,
+    difference,
     known_mean,
     relation,
-    welch,
 )
 from farandole.study.records import Cell
 
@@ -207,7 +207,7 @@ def metric_rows(
                 final=mean_of_seeds(name, values) if values else None,
                 seeds=len(seeds),
                 diverged=diverged,
-                difference=welch(values, reference) if values and reference else None,
+                difference=difference(values, reference) if values and reference else None,
                 margin=margin,
                 verdict=None if base is None else verdict,
                 stable_epoch=stable_epoch,

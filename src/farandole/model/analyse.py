@@ -29,6 +29,7 @@ from farandole.model.measured import (
     TOO_BUSY,
     LaunchRow,
     Measured,
+    compare_speed,
     dataset_size,
     measure,
     positive,
@@ -194,10 +195,10 @@ def _single_process(
     gain = None
     sentence = f"One process with all cores reaches {number(throughput.value)} {unit}."
     chosen = next((one.cell for one in curves[0].points if one.workers == workers and one.valid), 0)
-    rates = next((found.rates(unit) for found in cells if found.cell == chosen), [])
-    if rates and workers:
-        gain = ratio(rates, single.rates(unit))
-        sentence += f" The recommended {plural(workers, 'worker')}: {interval(gain)} of that."
+    best = next((found for found in cells if found.cell == chosen and found.rates(unit)), None)
+    if best and workers:
+        gain, _ = compare_speed(best, single, unit)
+        sentence += f" The recommended {plural(workers, 'worker')} reach {interval(gain)} that."
     return SingleProcess(
         cell=single.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence
     )
@@ -210,7 +211,7 @@ def _notes(rows: Sequence[CellRow], study: Study) -> tuple[str, ...]:
     samples = next((row.measured.samples for row in rows if row.measured.samples), None)
     if samples and not any(dataset_size(launch, study.spec) for launch in launches):
         notes.append(
-            f"An epoch is taken to have {samples:,} samples: its time multiplied by the throughput."
+            f"Assumed {samples:,} samples per epoch: its time multiplied by the throughput."
         )
     for row in rows:
         for launch in row.measured.launches:
@@ -233,14 +234,14 @@ def _notes(rows: Sequence[CellRow], study: Study) -> tuple[str, ...]:
                 "Across hosts, waiting for the slowest worker is part of the transfer time."
             )
     notes += [
-        f"What {plural(row.cell.workers, 'worker')} cost each other was not measured: "
+        f"Contention between {plural(row.cell.workers, 'worker')} was not measured: "
         f"{row.contention.why_not}."
         for row in rows
         if row.contention and row.contention.why_not
     ]
     if not study.complete:
         notes.append(
-            "Not every planned launch was made: continue with farandole study --resume DIR."
+            "Some planned launches are missing: continue with farandole study --resume DIR."
         )
     return tuple(dict.fromkeys(notes))
 
@@ -322,6 +323,7 @@ def compare(
             ours, theirs = cells[cell], first[cell]
             units = [u for u in (ours.unit, theirs.unit) if ours.rates(u) and theirs.rates(u)]
             if units:
+                # Of two studies no launches took turns.
                 found = ratio(ours.rates(units[0]), theirs.rates(units[0]))
                 ratios.append((name, labels[0], ours.label, found))
     return Comparison(
@@ -348,7 +350,7 @@ def unlike_machines(machines: Mapping[str, Mapping[str, object]]) -> str | None:
     """Say why speeds may not be divided by each other; None when the machines are alike."""
     (first, reference), *others = machines.items()
     for name, machine in others:
-        why = "one of them does not say on which machine it was measured"
+        why = "one of them does not say which machine it was measured on"
         if reference and machine:
             pairs = ((key, reference.get(key), machine.get(key)) for key in _SAME)
             unlike = next((one for one in pairs if not _alike(*one)), None)

@@ -7,15 +7,20 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from farandole.format import fill, number, percent, plural
-from farandole.model.measured import UNITS, Measured, common_unit, factor_words, varying_factors
+from farandole.model.measured import (
+    UNITS,
+    Measured,
+    common_unit,
+    compare_speed,
+    factor_words,
+    varying_factors,
+)
 from farandole.model.statistics import (
     SPEED_MARGIN,
     Estimate,
     geometric_mean,
     quotient,
-    ratio,
     scaled,
-    speed_relation,
 )
 from farandole.model.utilisation import UtilisationRow
 from farandole.study.records import Cell
@@ -217,9 +222,8 @@ def gain(cells: Sequence[Measured]) -> Measured | None:
         return None
     best, *others = sorted(known, key=lambda found: found.cell.workers)
     for cell in others:
-        rates = cell.rates(unit), best.rates(unit)
-        found = ratio(*rates)
-        clear = found.low is None or speed_relation(*rates) == "higher"
+        found, relation = compare_speed(cell, best, unit)
+        clear = found.low is None or relation == "higher"
         if found.value > 1 + SPEED_MARGIN and clear:
             best = cell
     return best
@@ -258,7 +262,7 @@ def _curve(
     rates = [found.rates(unit) for found in row]
     base, one = row[0], Estimate(value=1.0, low=1.0, high=1.0)
     speeds = list(map(geometric_mean, rates))
-    speedups = [one, *(ratio(more, rates[0]) for more in rates[1:])]
+    speedups = [one, *(compare_speed(more, base, unit)[0] for more in row[1:])]
     # More workers that are not clearly faster are no reason to take them.
     fastest = gain([found for found in row if found.cell not in void])
     most = fastest.cell.workers if fastest else 0
@@ -522,7 +526,7 @@ def best_batch(row: Sequence[Measured], unit: str) -> int | None:
         found.batch or 0
         for speed, found in speeds
         if speed * (1 + SPEED_MARGIN) >= top_speed
-        and speed_relation(found.rates(unit), fastest.rates(unit)) != "lower"
+        and compare_speed(found, fastest, unit)[1] != "lower"
     )
 
 

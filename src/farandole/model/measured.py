@@ -11,7 +11,16 @@ import numpy as np
 import numpy.typing as npt
 
 from farandole.format import listed, percent, plural
-from farandole.model.statistics import Estimate, geometric_mean, launch_value, outliers
+from farandole.model.statistics import (
+    LEAST_LAUNCHES,
+    Estimate,
+    Relation,
+    geometric_mean,
+    launch_value,
+    outliers,
+    ratio,
+    speed_relation,
+)
 from farandole.study.records import Cell, Floats, Launch, Study
 
 TOO_BUSY = 0.25
@@ -291,6 +300,32 @@ def common_unit(cells: Iterable[Measured]) -> str:
     cells = list(cells)
     most = max(UNITS, key=lambda unit: sum(bool(cell.rates(unit)) for cell in cells))
     return most if any(cell.rates(most) for cell in cells) else ""
+
+
+def compare_speed(first: Measured, second: Measured, unit: str) -> tuple[Estimate, Relation]:
+    """Return the first's throughput over the second's, and whether the first is faster.
+
+    Launches of one round meet the same drift of the machine: where there are enough rounds, each
+    gives one ratio.
+    """
+    rates, paired = (first.rates(unit), second.rates(unit)), _took_turns(first, second, unit)
+    return ratio(*rates, paired=paired), speed_relation(*rates, paired=paired)
+
+
+def _took_turns(first: Measured, second: Measured, unit: str) -> bool:
+    """Tell whether two cells were launched in the same rounds, each first in half of them.
+
+    One that always came first would be favoured by a steady drift.
+    """
+    launches = [
+        [pace.launch for pace in found.paces if unit in pace.rates] for found in (first, second)
+    ]
+    rounds = [[(one.purpose, one.repeat) for one in row] for row in launches]
+    number = len(rounds[0])
+    if number < LEAST_LAUNCHES or rounds[0] != rounds[1] or first.imported:
+        return False
+    came_first = [one.id < other.id for one, other in zip(*launches, strict=True)]
+    return abs(2 * came_first.count(True) - number) <= 1
 
 
 def measure(study: Study) -> tuple[tuple[Measured, ...], tuple[LaunchRow, ...]]:

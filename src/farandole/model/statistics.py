@@ -88,36 +88,46 @@ def mean(values: Sequence[float], *, confidence: float = CONFIDENCE) -> Estimate
     return Estimate(value=centre, low=centre - half_width, high=centre + half_width)
 
 
-def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> Estimate:
-    """Return numerator / denominator of two sets of launches, by Welch's t on logs."""
-    logs = [[math.log(value) for value in values] for values in (numerator, denominator)]
-    return _mapped(welch(*logs), math.exp)
-
-
-def welch(
-    first: Sequence[float], second: Sequence[float], *, confidence: float = CONFIDENCE
+def ratio(
+    numerator: Sequence[float], denominator: Sequence[float], *, paired: bool = False
 ) -> Estimate:
-    """Return mean(first) - mean(second) with Welch's interval for unequal variances."""
-    difference = fmean(first) - fmean(second)
+    """Return numerator / denominator of two sets of launches, by the t interval of their logs."""
+    logs = [[math.log(value) for value in values] for values in (numerator, denominator)]
+    return _mapped(difference(*logs, paired=paired), math.exp)
+
+
+def difference(
+    first: Sequence[float],
+    second: Sequence[float],
+    *,
+    confidence: float = CONFIDENCE,
+    paired: bool = False,
+) -> Estimate:
+    """Return mean(first) - mean(second) with Welch's interval, or with that of the pairs."""
+    if paired:
+        return mean([x - y for x, y in zip(first, second, strict=True)], confidence=confidence)
+    centre = fmean(first) - fmean(second)
     if len(first) < 2 or len(second) < 2:
-        return Estimate(value=difference)
+        return Estimate(value=centre)
     first_part = _variance(first) / len(first)
     second_part = _variance(second) / len(second)
     total = first_part + second_part
     if total == 0.0:
-        return Estimate(value=difference, low=difference, high=difference)
+        return Estimate(value=centre, low=centre, high=centre)
     # Welch and Satterthwaite: the degrees of freedom of the sum of the two parts.
     freedom = total**2 / (first_part**2 / (len(first) - 1) + second_part**2 / (len(second) - 1))
     half_width = t_quantile(freedom, confidence) * math.sqrt(total)
-    return Estimate(value=difference, low=difference - half_width, high=difference + half_width)
+    return Estimate(value=centre, low=centre - half_width, high=centre + half_width)
 
 
-def equivalent(first: Sequence[float], second: Sequence[float], margin: float) -> bool:
+def equivalent(
+    first: Sequence[float], second: Sequence[float], margin: float, *, paired: bool = False
+) -> bool:
     """Tell whether two one-sided t tests at 5 % both put the difference within the margin.
 
     That is so exactly when the 90 % interval of the difference lies within -margin and margin.
     """
-    found = welch(first, second, confidence=2 * CONFIDENCE - 1)
+    found = difference(first, second, confidence=2 * CONFIDENCE - 1, paired=paired)
     if found.low is None or found.high is None:
         return False
     return -margin < found.low and found.high < margin
@@ -129,14 +139,16 @@ def relation(
     *,
     margin: float,
     least: int = LEAST_LAUNCHES,
+    paired: bool = False,
 ) -> Relation:
     """Compare two sets of launches: same within the margin, clearly higher or lower, or neither.
 
     With fewer than `least` launches on a side "same" is not claimed.
     """
-    if min(len(first), len(second)) >= least and equivalent(first, second, margin):
+    enough = min(len(first), len(second)) >= least
+    if enough and equivalent(first, second, margin, paired=paired):
         return "same"
-    found = welch(first, second)
+    found = difference(first, second, paired=paired)
     if found.low is not None and found.low > 0:
         return "higher"
     if found.high is not None and found.high < 0:
@@ -145,11 +157,15 @@ def relation(
 
 
 def speed_relation(
-    first: Sequence[float], second: Sequence[float], *, margin: float = SPEED_MARGIN
+    first: Sequence[float],
+    second: Sequence[float],
+    *,
+    margin: float = SPEED_MARGIN,
+    paired: bool = False,
 ) -> Relation:
     """Compare two sets of throughputs (or times) by their logs; the margin is relative."""
     logs = [[math.log(value) for value in values] for values in (first, second)]
-    return relation(*logs, margin=math.log1p(margin))
+    return relation(*logs, margin=math.log1p(margin), paired=paired)
 
 
 def outliers(values: Sequence[float], limit: float = 3.5) -> tuple[bool, ...]:

@@ -18,11 +18,11 @@ from farandole.format import brief, fill, number, percent, plural, rate, seconds
 from farandole.model.accuracy import MetricCurve, MetricRow
 from farandole.model.curves import Curve, amdahl_fraction, group_of
 from farandole.model.jobs import LARGEST_BATCH, LEAST_STEPS, JobTime, enough_steps
-from farandole.model.measured import Measured, Pace, common_unit
+from farandole.model.measured import Measured, Pace, common_unit, compare_speed
 from farandole.model.metrics import WINDOW, Series, plateau, reach, training_partner
 from farandole.model.rows import CellRow
 from farandole.model.split import StepSplit
-from farandole.model.statistics import LEAST_LAUNCHES, SPEED_MARGIN, Estimate, ratio, speed_relation
+from farandole.model.statistics import LEAST_LAUNCHES, SPEED_MARGIN, Estimate
 from farandole.model.utilisation import UtilisationRow
 from farandole.study.records import Cell, Floats, Launch, Mistake, Rank
 
@@ -265,7 +265,7 @@ RULES: Mapping[str, Rule] = {
     ),
     "data_too_small": Rule(
         "warn",
-        "Too little data for {workers:worker}: {samples:sample} are {steps per epoch:brief} steps "
+        "Too little data for {workers:worker}: {samples:sample} make {steps per epoch:brief} steps "
         "per epoch at a global batch of {batch} ({label}).",
         "Use fewer workers or a smaller batch; this many need about {needed:sample}. With fewer "
         "steps per epoch, training needs more epochs or another learning rate.",
@@ -362,7 +362,7 @@ RULES: Mapping[str, Rule] = {
     "metric_missing": Rule(
         "note",
         "{metric} was not recorded for {cells}: accuracy is compared without them.",
-        "Report {metric} in all of them.",
+        "Record {metric} in all of them.",
     ),
     "soonest": Rule(
         "good",
@@ -570,9 +570,11 @@ def _curve_rules(rows: Sequence[CellRow], curves: Sequence[Curve], flag: str) ->
         for rule in (_leaves_linear, _more_than_linear, _too_noisy):
             yield from islice(rule(curve, flag), 1)
         for few, many in pairwise(cells[point.cell] for point in curve.points if point.valid):
-            rates = many.rates(curve.unit), few.rates(curve.unit)
-            if all(rates) and speed_relation(*rates) == "same":
-                found, labels = ratio(*rates), (few.label, many.label)
+            if not (many.rates(curve.unit) and few.rates(curve.unit)):
+                continue
+            found, relation = compare_speed(many, few, curve.unit)
+            if relation == "same":
+                labels = few.label, many.label
                 evidence = {"ratio": found.value, "margin": SPEED_MARGIN}
                 words = {"few": few.label, "many": many.label, "found": found}
                 yield _verdict("same_speed", labels, evidence, **words)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from farandole.format import brief, listed, number, percent, plural, size, times
 from farandole.model.analyse import ScalingInfo
+from farandole.model.statistics import LEAST_LAUNCHES
 from farandole.report.document import Block, Facts, Prose
 from farandole.report.render import resource
 from farandole.study.command import job_parts
@@ -29,6 +30,7 @@ def paragraph(info: ScalingInfo) -> str:
         imported=info.launches and all(one.purpose == "imported" for one in info.launches),
         kept=kept,
         per_cell=[min(per_cell), max(per_cell)] if per_cell else [],
+        enough=LEAST_LAUNCHES,
         steps=sum(launch.counted_steps for launch in kept),
         warmup=sum(launch.warmup_steps for launch in kept),
         margins=[

@@ -154,8 +154,9 @@ class Planned:
 def make_plan(spec: Spec, cells: Sequence[Cell]) -> list[Planned]:
     """Return all launches in their order: cells take turns, so that a drift meets all of them.
 
-    One whole epoch per number of workers comes after the first round: whatever time is left, there
-    is something of everything.
+    Every other round goes backwards, so that a steady drift favours none. One whole epoch per
+    number of workers comes after the first round: whatever time is left, there is something of
+    everything.
     """
     planned: list[Planned] = []
     measured = [cell for cell in cells if not cell.today]
@@ -164,7 +165,8 @@ def make_plan(spec: Spec, cells: Sequence[Cell]) -> list[Planned]:
     if spec.measure != "accuracy" and not all(cell.today for cell in timed):
         first_of_count = {cell.workers: cell for cell in reversed(timed) if not cell.today}
         for repeat in range(spec.repeats):
-            planned += [Planned(cell=cell, purpose="speed", repeat=repeat) for cell in timed]
+            turns = timed[::-1] if repeat % 2 else timed
+            planned += [Planned(cell=cell, purpose="speed", repeat=repeat) for cell in turns]
             if repeat == 0 and spec.epoch_launches and spec.measure == "speed":
                 chosen = [cell for cell in timed if first_of_count.get(cell.workers) == cell]
                 planned += [Planned(cell=cell, purpose="epoch", repeat=0) for cell in chosen]
@@ -174,9 +176,9 @@ def make_plan(spec: Spec, cells: Sequence[Cell]) -> list[Planned]:
         for cell in measured:
             learning.setdefault(replace(cell, threads=None, transport="auto"), cell)
         for seed in range(spec.seeds):
+            turns = list(learning.values())[:: -1 if seed % 2 else 1]
             planned += [
-                Planned(cell=cell, purpose="accuracy", repeat=seed, seed=seed)
-                for cell in learning.values()
+                Planned(cell=cell, purpose="accuracy", repeat=seed, seed=seed) for cell in turns
             ]
     return planned
 
