@@ -179,4 +179,4 @@ def test_few_real_ranks_project_many(world: ShapedWorld) -> None:
 def test_few_real_ranks_project_many_in_many_ways() -> None:
     if reason := why_not():
         pytest.skip(f"{reason} (CI runs it as root)")
-    check([one for points, _ in links.run_live(wide=True) for one in points])
+    check([one for points, _ in links.run_live(range(1, 1 + len(links.WIDE))) for one in points])

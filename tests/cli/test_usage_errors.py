@@ -139,6 +139,7 @@ bench memory --framework keras | --framework keras does not fit `bench memory`
 bench train --framework keras --peers ddp | --peers ddp does not fit
 bench train --framework keras --models resnet18 | choose from mlp, cnn.
 bench train --wide | --wide does not fit `bench train`. It is for live.
+bench train --scenarios 3 | --scenarios does not fit `bench train`. It is for live.
 bench live --quick | --quick does not fit `bench live`
 bench live -np 4 | -np does not fit `bench live`
 bench nothing | invalid choice: 'nothing'

@@ -153,14 +153,14 @@ class Measurement:
     """(workers, bytes, seconds) of single all-reduces; the median of each."""
 
 
-def run_live(*, wide: bool) -> Iterator[tuple[list[dict[str, Any]], list[str]]]:
-    """Yield the points of one scenario after the other, and the lines that show them.
+def run_live(numbers: Sequence[int]) -> Iterator[tuple[list[dict[str, Any]], list[str]]]:
+    """Yield the points of the scenarios of these numbers, from 1, and the lines that show them.
 
     Raises:
         UsageError: there are no shaped links here.
     """
     key = attrgetter("per_host")
-    scenarios = sorted(WIDE, key=key) if wide else WIDE[:2]
+    scenarios = sorted((WIDE[number - 1] for number in numbers), key=key)
     with Nursery((__name__,)) as nursery:
         for per_host, alike in groupby(scenarios, key):
             with ShapedWorld(

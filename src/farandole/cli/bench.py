@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
 from typing import Any
@@ -30,6 +31,7 @@ _FITS = {
     **dict.fromkeys(("--launches", "--peers", "--models"), (*BUILDERS, "all")),
     "--quick": (*BUILDERS, "hosts", "all"),
     "--wide": ("live",),
+    "--scenarios": ("live",),
     "-np": _WORKERS,
     "--framework keras": _KERAS,
 }
@@ -66,6 +68,7 @@ COMMAND = Command(
                 dest="workers",
             ),
             flag("--wide", "", "live: 19 models, links and planted faults, not two; some minutes"),
+            flag("--scenarios", "LIST", "live: only these of the 19, as 1-6,9"),
             JSON,
         )
     },
@@ -146,7 +149,7 @@ def _on_shaped_links(args: argparse.Namespace) -> int:
 
     head, show, found = _head(None), say if args.json else _show, []
     live = args.what == "live"
-    each = links.run_live(wide=args.wide) if live else links.run_hosts(quick=args.quick)
+    each = links.run_live(_scenarios(args)) if live else links.run_hosts(quick=args.quick)
     for figures, lines in each:
         found += figures
         show("\n".join(lines))
@@ -172,7 +175,8 @@ def _head(transport: str | None) -> dict[str, Any]:
 def _check(args: argparse.Namespace) -> None:
     """Refuse flags that the benchmark or the framework has no use for."""
     keras = args.framework == "keras"
-    given = (args.launches, args.peers, args.models, args.quick, args.wide, args.workers, keras)
+    flags = ("launches", "peers", "models", "quick", "wide", "scenarios", "workers")
+    given = [*(getattr(args, name) for name in flags), keras]
     for (name, fitting), value in zip(_FITS.items(), given, strict=True):
         if value and args.what not in fitting:
             raise UsageError(
@@ -185,6 +189,18 @@ def _check(args: argparse.Namespace) -> None:
             f"--peers {args.peers} does not fit --framework keras: none of them trains Keras 3. "
             "Leave it out."
         )
+
+
+def _scenarios(args: argparse.Namespace) -> Sequence[int]:
+    """Return the numbers of the scenarios of `bench live`: two unless the user asks for more."""
+    from farandole.bench.links import WIDE
+
+    if args.scenarios is None:
+        return range(1, 1 + (len(WIDE) if args.wide else 2))
+    numbers = values.counts(args.scenarios, flag="--scenarios")
+    if numbers[-1] > len(WIDE):
+        raise UsageError(f"--scenarios {args.scenarios}: there are {len(WIDE)}, from 1 up.")
+    return numbers
 
 
 def _ranks(args: argparse.Namespace) -> dict[str, Any]:
