@@ -197,7 +197,7 @@ TOO_LARGE = make_launch(TWO, purpose="imported", outcome="out_of_memory", reason
         # Noise that allows both is no verdict.
         (
             repeated(ONE, [0.1, 0.11, 0.09]) + repeated(TWO, [0.12, 0.25]),
-            "Cannot tell yet: 2 workers reach",
+            "Cannot tell yet: 2 workers are",
             "Run it again with --repeats 5",
         ),
         (

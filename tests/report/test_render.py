@@ -34,7 +34,7 @@ def test_a_picture_holds_its_words_as_text() -> None:
 
 def test_hostile_names_stay_text_in_pictures() -> None:
     name = "<script>x</script>"
-    figure = drawn("accuracy-by-epoch", [study(words=Words(metric=name))])
+    figure = drawn("accuracy-by-time", [study(words=Words(metric=name))])
     svg = pictures(figure, ("svg",))["svg"].decode()
     assert "&lt;script&gt;x&lt;/script&gt;" in svg
     assert "<script" not in svg

@@ -162,7 +162,7 @@ def test_the_first_screen() -> None:
     read = Reader(page(document(study()), scripts=SCRIPT))
     header = read.texts["header"][0]
     for text in (
-        "1.85x (1.81 to 1.89) of 1 worker",
+        "1.85x (1.81 to 1.89) that of 1 worker",
         "40.0 s with 1 worker",
         "farandole project DIR",
     ):
@@ -250,7 +250,6 @@ ALL = {
     "calibration",
     "batch-sweep",
     "processes-threads",
-    "accuracy-by-epoch",
     "accuracy-by-time",
     "accuracy-at-end",
     "epochs-to-stability",
@@ -297,9 +296,9 @@ def test_where_no_launch_counts_nothing_else_is_asked_for() -> None:
     busy = [dataclasses.replace(one, kept=False, why="busy") for one in study().launches]
     found = missing(dataclasses.replace(bare(), launches=tuple(busy)))
     hints = {one.title: one.hint for one in found}
-    assert hints["Speedup"] == "No launch counts for speed; the first lines say why."
+    assert hints["Speedup"] == "No launch counts for speed; the top of the page says why."
     assert hints["Where a step goes"] == hints["Job time"] == hints["Speedup"]
-    assert hints["Accuracy by epoch"].startswith("Measure accuracy")
+    assert hints["Accuracy during training"].startswith("Measure accuracy")
 
 
 def test_a_void_study_has_no_figure_of_speed() -> None:
@@ -370,7 +369,10 @@ def test_the_answer_comes_first_in_bold() -> None:
     lines = markdown(document(study()), picture="png").splitlines()
     assert lines[0] == "# digits"
     assert lines[4] == f"**{HEADLINE}**"
-    assert any(line.startswith("![") and "figures/scaling.png" in line for line in lines)
+    drawn = [line for line in lines if line.startswith("![")]
+    assert sum("figures/speedup.png" in line for line in drawn) == 1
+    # The same figure to paste elsewhere is a file only.
+    assert not any("figures/scaling.png" in line for line in drawn)
     assert "## Method" in lines
 
 

@@ -87,7 +87,7 @@ def test_a_unit_that_is_not_known_is_refused_by_the_columns_name(given: str, uni
 )
 def test_a_time_of_nobody_knows_what_is_told_how_to_be_called(given: str) -> None:
     said = unknown_note(understand(0, given))
-    assert said.startswith(f"Column {given!r} is not known and became a metric.")
+    assert said.startswith(f"Column {given!r} is unknown, so it became a metric.")
     assert said.endswith("call it job_s, epoch_s or step_s.")
 
 
@@ -198,9 +198,9 @@ def test_what_was_made_of_columns_is_said() -> None:
         "epoch_s": "epoch_s",
     }
     assert imported.notes == (
-        "Column 'run' was taken for the number of a repeat.",
-        "Column 'colour' has text and became a factor.",
-        "Column 'wattage' is not known and became a metric.",
+        "Column 'run' was read as the number of the repeat.",
+        "Column 'colour' has text, so it became a factor.",
+        "Column 'wattage' is unknown, so it became a metric.",
     )
     assert [launch.repeat for launch in imported.launches] == [0, 1]
 

@@ -260,7 +260,7 @@ def _headline(curve: Curve, point: CurvePoint, accuracy: AccuracyVerdict, prefer
     factor, space, bounds = interval(best.speedup).partition(" ")
     once = "" if best.speedup.low is not None else ", one launch each"
     if point is base and undecided(best.speedup):
-        return f"Cannot tell yet: {workers} reach {factor}{space}{bounds} of {fewest}{once}"
+        return f"Cannot tell yet: {workers} are {factor} as fast as {fewest}{space}{bounds}{once}"
     if point is base and prefer == "money" and best.efficiency and best.speedup.value > 1 + NEAR:
         cost = times(1 / best.efficiency.value)
         return f"Use {fewest}: {workers} are {factor} faster{once}, but cost {cost} as much"
@@ -364,7 +364,7 @@ def _sentences(
         sentences.append(f"{rule} (--prefer {prefer}){more}.")
     if main.unit == "epochs/s" != rows[point.cell].unit:
         sentences.append(
-            f"The speedup is that of an epoch's time; {rows[point.cell].unit} disagree with it."
+            f"This speedup is of the time per epoch; {rows[point.cell].unit} disagree with it."
         )
     base, job = rows[main.points[0].cell].job, rows[point.cell].job
     if base and job and base is not job and base.job_s and job.job_s and main.unit != "jobs/s":

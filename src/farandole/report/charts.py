@@ -44,13 +44,15 @@ _ROOM = 0.2
 # Letters of a legend that fit side by side.
 _LEGEND_ROOM = 72
 _PARTS_ROOM = 50
+# Letters along the axis of a chart on a phone.
+_PHONE_LETTERS = 38
 # Letters of a line of boxes side by side.
 _BOX_ROOM = 66
 # How many of the theme's colours for parts are so strong that figures on them must be light.
 _STRONG = 2
 # Of boxes, the same on light and dark pages.
 _PALE, _INK = "#e6f0f7", "#1c2126"
-_NO_ZERO = " A zero has no place on this axis and is in the table only."
+_NO_ZERO = " Zeros cannot be drawn on this axis; the table has them."
 _BY_ORDER = {"field": "order", "op": "min", "order": "ascending"}
 # Calibrations double sizes; in units of 1000 their labels would be long.
 _BINARY_SIZE = (
@@ -269,9 +271,9 @@ def _stack(rows: list[Row], present: list[str], heavy: list[str], title: str) ->
     hover = _tooltip(name="cell", part="part", text="value")
     chart, ends = _Chart(), {"x2": {"field": "end"}}
     chart.add(rows, "bar", {"style": "bar"}, y=y, x=x, **ends, color=colour, tooltip=hover)
-    # A figure that would not fit its segment is left to the pointer and the table.
-    longest = max(row["end"] for row in rows)
-    wide = [row for row in rows if row["end"] - row["x"] > 0.13 * longest]
+    # A figure that would not fit its segment on a phone is left to the pointer and the table.
+    room = max(row["end"] for row in rows) / _PHONE_LETTERS
+    wide = [row for row in rows if row["end"] - row["x"] > room * len(row["text"])]
     for style, inside in (("inside", heavy[:_STRONG]), ("value", heavy[_STRONG:])):
         figures = [row for row in wide if row["part"] in inside]
         chart.words(figures, "text", {"style": style}, y=y, x=x | {"field": "middle"})

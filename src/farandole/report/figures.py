@@ -443,7 +443,7 @@ def figure(spec: FigureSpec, infos: Infos) -> Figure | Missing:
 _SPEEDUPS = FigureSpec(
     name="speedup",
     title="Speedup",
-    caption="Over the fewest workers, same threads per worker; bars are 95 % intervals.",
+    caption="Relative to the fewest workers, same threads per worker. Bars are 95 % intervals.",
     rows=lambda infos: points_of(curves(infos)),
     table="scaling",
     heading="Throughput, speedup and efficiency by workers, 95 % intervals",
@@ -462,7 +462,7 @@ _SPEEDUPS = FigureSpec(
 _STEP_SPLIT = FigureSpec(
     name="step-split",
     title="Where a step goes",
-    caption="A typical step. Communication is what training waited for.",
+    caption="A typical step. Communication counts only what training waited for.",
     rows=_rows_of("split", _has_parts),
     points=_ranks_of_splits,
     heading="Where a typical step goes: medians, on the rank that took longest",
@@ -539,8 +539,8 @@ _BANDWIDTH = FigureSpec(
     name="bandwidth",
     title="Bandwidth",
     caption="Bus bandwidth of the gradients' all-reduce, 2(N-1)/N x bytes / time. Derived: from "
-    "T(N) - T(1), as without a recorder. Contention, in the table: what N copies of the script "
-    "that send nothing take longer at once than one alone.",
+    "T(N) - T(1) alone. Contention (in the table): how much longer N copies of the script take "
+    "at once than one alone, sending nothing.",
     rows=_rows_of("communication"),
     drawable=lambda one: known(one.item.bus_bytes_per_s) or known(one.item.derived_bus_bytes_per_s),
     heading="Communication per step, measured and derived",
@@ -717,20 +717,21 @@ _UTILISATION = FigureSpec(
 
 
 def _accuracy(infos: Infos) -> list[FigureSpec]:
-    """Return the figures of accuracy: the main metric, then others by epoch."""
+    """Return the figures of accuracy: the main metric by time if known, then others by epoch."""
     main = main_metric(infos)
-    others = dict.fromkeys(one.metric for info in infos for one in info.each("metric_curves"))
-    more = [metric for metric in others if metric != main][:_MOST_METRICS]
+    drawn = [one for info in infos for one in info.each("metric_curves")]
+    more = [metric for metric in dict.fromkeys(one.metric for one in drawn) if metric != main]
+    points = [point for one in drawn if one.metric == main for point in one.points]
+    by = "time" if any(known(point.time_s) for point in points) else "epoch"
     by_cell: dict[str, Any] = {"most": MOST_CELLS, "hint": _ACCURACY}
     return [
-        _training("accuracy-by-epoch", main, "Accuracy by epoch"),
-        _training("accuracy-by-time", main, "Accuracy by time", timed=True),
+        _training(f"accuracy-by-{by}", main, "Accuracy during training", timed=by == "time"),
         FigureSpec(
             name="accuracy-at-end",
             title="{metric} at the end",
             absent="Accuracy at the end",
-            caption="Mean over seeds of the last value; bars are 95 % intervals. The word says how "
-            "it compares with the fewest workers.",
+            caption="Mean over seeds of the last value, compared with the fewest workers. Bars are "
+            "95 % intervals.",
             rows=_rows_of("metrics"),
             drawable=lambda one: one.item.metric == main and _is_known(one.item.final),
             table="metrics",
@@ -749,8 +750,7 @@ def _accuracy(infos: Infos) -> list[FigureSpec]:
             name="epochs-to-stability",
             title="Epochs to stable {metric}",
             absent="Epochs to stability",
-            caption="Median over seeds of the first epoch from which on the metric stays within "
-            "its noise.",
+            caption="The epoch after which the metric stays within its noise; median over seeds.",
             rows=_rows_of("metrics", lambda row: row.metric == main),
             drawable=lambda one: known(one.item.stable_epoch),
             heading="Epochs and time to stability, medians over seeds",
@@ -764,7 +764,10 @@ def _accuracy(infos: Infos) -> list[FigureSpec]:
             options={"x": "cell", "y": "stable_epoch", "y_title": "epochs"},
             **by_cell,
         ),
-        *(_training(f"metric-{place}-by-epoch", one) for place, one in enumerate(more, start=2)),
+        *(
+            _training(f"metric-{place}-by-epoch", one)
+            for place, one in enumerate(more[:_MOST_METRICS], start=2)
+        ),
     ]
 
 
@@ -783,7 +786,7 @@ def _training(
         name=name,
         title="{metric} by time" if timed else "{metric} by epoch",
         absent=absent,
-        caption="Mean over seeds; bars are 95 % intervals.",
+        caption="Mean over seeds. Bars are 95 % intervals.",
         rows=lambda infos: points_of(found(infos)),
         heading="{metric} during training",
         columns=(
@@ -813,7 +816,7 @@ def sections(infos: Infos) -> list[tuple[str, list[Figure | Missing]]]:
     launches = [launch for info in infos for launch in info.launches]
     if launches and not any(launch.kept for launch in launches):
         # What each figure would need otherwise is not what is missing here.
-        hint = "No launch counts for speed; the first lines say why."
+        hint = "No launch counts for speed; the top of the page says why."
         for title in drawn.keys() - {"Use of the machine", "Accuracy"}:
             drawn[title] = [
                 replace(one, hint=hint) if isinstance(one, Missing) else one for one in drawn[title]

@@ -55,7 +55,7 @@ def projection_section(info: ScalingInfo) -> Section | None:
         Prose(tuple(dict.fromkeys([*found.sentences, *filter(None, extra)]))),
         Tables(tuple(shown.values())),
         Figures(projection_figures(found, shown), table="elsewhere"),
-        *([Bullets(found.assumptions, folded="Taken for granted")] if found.assumptions else ()),
+        *([Bullets(found.assumptions, folded="Assumptions")] if found.assumptions else ()),
         Prose((found.track_record, f"Next: {found.next.sentence}")),
         Commands((next_command(info),)),
     )
@@ -83,7 +83,7 @@ def terminal_lines(info: ScalingInfo, *, folder: str = "DIR") -> list[str]:
             lines += [*to_lines(table.without(dropped)), *filter(None, [said.get(name)]), ""]
     lines += [visible(sentence) for sentence in dict.fromkeys(found.sentences)]
     if found.assumptions:
-        lines += ["", "Taken for granted:", *(f"- {visible(said)}" for said in found.assumptions)]
+        lines += ["", "Assumptions:", *(f"- {visible(said)}" for said in found.assumptions)]
     command = next_command(info).replace(" DIR", f" {shlex.quote(folder)}")
     lines += ["", f"next: {visible(found.next.sentence)}", f"  {visible(command)}"]
     return [*lines, "", visible(found.track_record)]
@@ -197,22 +197,22 @@ def projection_figures(found: Projection, shown: dict[str, Table]) -> tuple[Figu
     band = links[len(links) // 2]  # the middle one of three usual links
     of = f" on {band}; the table has the others" if len(links) > 1 else ""
     caption = (
-        f" The band is the 90 % interval{of}. Beyond 16 times what was measured there are bounds, "
-        "and no line."
+        f" The band is the 90 % interval{of}. Beyond 16 times the measured size there are only "
+        "bounds."
     )
-    dashed = "measured and projected; dashed: the smallest count's"
+    dashed = "measured and projected; dashed: ideal scaling of the smallest count"
     # Field, name, title, caption, words at the axis, how figures are shown, the ideal's power.
     specs: dict[str, tuple[str, str, str, str, Any, int | None]] = {
         "throughput": (
             "projected-throughput",
             "Throughput, projected",
-            f"Throughput in {found.unit}, {dashed} times the workers.",
+            f"Throughput in {found.unit}, {dashed}.",
             *(f"throughput ({found.unit})", number, 1),
         ),
         "time_s": (
             "projected-time",
             f"Time {goal}",
-            f"Time {goal}, {dashed} time over the workers.",
+            f"Time {goal}, {dashed}.",
             *("time", seconds, -1),
         ),
         "cost": (
@@ -224,8 +224,7 @@ def projection_figures(found: Projection, shown: dict[str, Table]) -> tuple[Figu
         "metric": (
             "projected-metric",
             f"{metric} at the same epochs",
-            f"{metric} after as many epochs as the measured runs had, at the global batch of so "
-            "many workers.",
+            f"{metric} after as many epochs as the measured runs, at each count's global batch.",
             *(metric or "", number, None),
         ),
     }
@@ -243,9 +242,8 @@ def projection_figures(found: Projection, shown: dict[str, Table]) -> tuple[Figu
             charts.stacked(
                 limits.name,
                 limits.title,
-                "Where the time goes: computing for the epochs of the smallest measured batch, "
-                "communication that training waits for, loading that cannot keep up, the extra "
-                "epochs a larger batch needs, and what a job takes beside its epochs.",
+                "Where the time goes: computing, communication that training waits for, data "
+                "loading, the extra epochs a larger batch needs, and fixed costs.",
                 limits,
                 category="workers",
                 parts=list(_PARTS),
@@ -255,7 +253,7 @@ def projection_figures(found: Projection, shown: dict[str, Table]) -> tuple[Figu
     drawn = [replace(figure, table=shown["projection"]) for figure in drawn]
     offers = shown.get("offers")
     if goal and offers and {"time_s", "cost"} <= {column.key for column in offers.columns}:
-        said = f"Time {goal} and cost of each offer, with 90 % intervals: the lower left is best."
+        said = f"Time {goal} and cost of each offer, with 90 % intervals. Lower left is best."
         drawn.append(charts.scatter("offers", "Offers", said, offers, x="time_s", y="cost"))
     return tuple(figure for figure in drawn if figure.spec)
 

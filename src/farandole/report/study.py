@@ -222,7 +222,7 @@ def _terminal_study(info: ScalingInfo) -> list[str]:
             news.setdefault(one.kind, visible(f"{one.sentence} {action}".rstrip()))
     lines += ["", *[*news.values()][:_TERMINAL_VERDICTS]] if news else []
     if not info.complete:
-        lines += ["", "The study is not complete: farandole study --resume DIR goes on with it."]
+        lines += ["", "The study is not complete. Continue it with farandole study --resume DIR."]
     return [*lines, "", f"next: {visible(answer.next)}"]
 
 
@@ -238,7 +238,7 @@ def _opening(info: ScalingInfo, first: Sequence[Figure], folder: str) -> Opening
         str(machine.get("cpu") or ""),
         plural(int(cores), "core") if isinstance(cores, int | float) else "",
         moment(info.created),
-        "" if info.complete else "not complete: farandole study --resume goes on with it",
+        "" if info.complete else "not complete: continue with farandole study --resume",
         "not quotable: the machine was busy" if busy else "",
     )
     lead = [f"{one[0].upper()}{one[1:]}." for one in (answer.limit, answer.accuracy_words) if one]
@@ -285,7 +285,7 @@ def _tiles(info: ScalingInfo) -> tuple[Tile, ...]:
         Tile(
             title=f"Throughput, {plural(chosen.workers, 'worker')}",
             value=f"{number(chosen.throughput.value)} {info.curves[0].unit}",
-            change=f"{interval(gain)} of {fewest}" if gain else "",
+            change=f"{interval(gain)} that of {fewest}" if gain else "",
         ),
         tile("Time per epoch", seconds, *(getattr(job, "epoch_s", None) for job in jobs)),
         tile("Job time", seconds, *(getattr(job, "job_s", None) for job in jobs)),

@@ -112,7 +112,7 @@ _BATCHES = (
     THROUGHPUT,
     text("note", "", best_batch),
 )
-_FLAGGED = "far from the others, and kept"
+_FLAGGED = "outlier, kept"
 
 
 def _counts(entry: Entry) -> str:
@@ -173,7 +173,7 @@ def contention(infos: Infos) -> Table | None:
         for one in entries(infos, "contention")
         if one.item.slowdown is not None or one.item.loaded_alone_per_s is not None
     ]
-    title = "What workers of a host cost each other: copies of the script that send nothing"
+    title = "Contention between workers of a host: copies of the script that send nothing"
     notes = ("Loaded and trained on: samples per second of one worker.",)
     return tabulate("apart", title, found, _CONTENTION, notes=notes) if found else None
 
@@ -197,7 +197,7 @@ def comparison(found: Comparison) -> tuple[Table, ...]:
     )
     notes = (found.refused,) if found.refused else ()
     side = tabulate("side-by-side", "Side by side", found.rows, columns, notes)
-    title = "Throughput over another study's"
+    title = "Throughput relative to another study"
     over = Table(name="ratios", title=title, columns=ratios, rows=tuple(found.ratios))
     return (side, over) if found.ratios else (side,)
 

@@ -242,7 +242,7 @@ _ENDS: dict[str, Outcome] = {
 _MANY_ROWS = 1000
 # Beyond any machine; a larger one is another column's value.
 _MOST = 1_000_000_000
-_NEEDED = "Add a column `workers` (or `hosts`) with how many took part in each row."
+_NEEDED = "Add a column `workers` (or `hosts`) that says how many took part in each row."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,7 +307,7 @@ def unknown_note(column: Column) -> str:
     hint = ""
     if _TIME_LIKE.fullmatch(column.name):
         hint = " If it is the time of a job, an epoch or a step, call it job_s, epoch_s or step_s."
-    return f"Column {column.given!r} is not known and became a metric.{hint}"
+    return f"Column {column.given!r} is unknown, so it became a metric.{hint}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,11 +431,11 @@ class _Reader:
         values = [value for value in values if value.lower() not in _ENDS]
         odd = [value for value in values if not is_number(value, self._mark)]
         if column.role == "repeat" and not odd:
-            self._notes.append(f"{given} was taken for the number of a repeat.")
+            self._notes.append(f"{given} was read as the number of the repeat.")
         elif column.role == "repeat":
             return replace(column, role="text")
         elif len(odd) == len(values):
-            self._notes += [f"{given} has text and became a factor."] if values else []
+            self._notes += [f"{given} has text, so it became a factor."] if values else []
             return replace(column, role="text")
         elif odd:
             raise UsageError(

@@ -106,7 +106,7 @@ _session = partial(_option, resumable=True, decides=False)
 _WORKERS = "numbers of workers: 1,2,4 or 1-4 (default: 1, 2, 4, ... cores or GPUs); "
 _WEAK = "weak (default): fixed batch per worker; strong: -L batch is shared by all; "
 _FACTOR = "values to compare; batch=32,64,...,max finds the largest batch that fits"
-_LINK = "do not measure the link between workers, nor their contention"
+_LINK = "skip measuring the link and the contention between workers"
 _JOBS = "submit each launch as a SLURM job, one after the other"
 _one_of = partial(partial, values.choice)
 
@@ -153,12 +153,12 @@ OPTIONS: tuple[Option, ...] = (
         "--no-epoch", "epoch_launches", "skip the launch of one whole epoch per number of workers"
     ),
     _off("--no-today", "today", "skip the comparison with one process on all cores"),
-    _off("--no-batch-check", "batch_check", "accept another batch size than the study's"),
+    _off("--no-batch-check", "batch_check", "accept a batch size other than the study's"),
     _off("--no-calibration", "calibrates", _LINK),
-    _off("--cold", "warm", "import frameworks anew in each launch", resumable=True),
+    _off("--cold", "warm", "start every launch cold, without shared imports", resumable=True),
     _off(
         *("--no-busy-retries --keep-busy", "retry_busy"),
-        "do not repeat launches disturbed by other programs (default: up to a fifth of all)",
+        "do not repeat launches that other programs disturbed (default: at most a fifth)",
         resumable=True,
     ),
     _session(WHERE, "--out", "DIR", "the study's folder; an existing study is extended"),

@@ -194,7 +194,7 @@ class Files:
             if writer is not None and not own and is_checkpoint(entry.path):
                 raise StudyRefusedError(
                     f"Launch {launch.id} read {entry.path}, which launch {writer} of this study "
-                    "wrote: it continued from there instead of starting anew, so its figures are "
+                    "wrote: it continued from there instead of starting fresh, so its figures are "
                     "not comparable. Give each launch its own folder: --cwd cell, or have the "
                     "script write to {cell_dir} (python train.py --checkpoint-dir '{cell_dir}')."
                 )

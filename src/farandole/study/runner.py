@@ -216,7 +216,7 @@ class StudyRun:
         lines = plan.left_out(spec, cells)
         if spec.find_max:
             lines.append(
-                "The search for the largest batch comes first and is not in these figures."
+                "The search for the largest batch comes first; these figures do not include it."
             )
         open_ones = pending(spec, planned, done, earlier=len(done))
         whole, rest = estimate(spec, planned, done), estimate(spec, open_ones, done)
@@ -322,8 +322,8 @@ class StudyRun:
         if launch.warm and launch.outcome == "failed":
             self.setting.warm.give_up()
             self.setting.listener.say(
-                f"Launch {place.name} failed when forked from a process with its imports. It is "
-                "made again from nothing, and so are all that follow (--cold)."
+                f"Launch {place.name} failed when forked from a warm process. It and all later "
+                "launches start cold (as with --cold)."
             )
             shutil.rmtree(place)
             place = folder.new_launch_folder(self.path, one.cell, one.repeat)

@@ -94,7 +94,7 @@ def test_stable_epochs_of_a_table() -> None:
     assert (goal.kind, goal.words) == ("stable", "to a stable val_accuracy")
     rows = epoch_rows(measure(study)[0], goal)
     assert {(row.global_batch, row.epochs) for row in rows} == {(128, 20.0), (256, 25.0)}
-    assert "as the table states them" in stable_sentence(measure(study)[0], goal)
+    assert "are those in the table" in stable_sentence(measure(study)[0], goal)
 
 
 def test_stable_is_one_level_for_all_batches() -> None:
@@ -114,7 +114,7 @@ def test_stable_is_one_level_for_all_batches() -> None:
     assert all(row.epochs == 20.0 for row in rows if not row.reached)
     said = stable_sentence(measure(study)[0], goal)
     assert said.startswith(f"Stable means val_accuracy {goal.value:.4g} at every batch")
-    assert "global batch 8, the smallest" in said
+    assert "smallest global batch, 8," in said
 
 
 def test_without_a_metric_the_epochs_of_the_job_are_the_goal() -> None:
@@ -249,7 +249,7 @@ def test_runs_that_were_cut_short_are_lower_bounds() -> None:
     found = fit_epochs(late)
     assert found.at(1024).value > 1.3 * plain.at(1024).value
     assert found.at(2048).value > 1.3 * plain.at(2048).value
-    assert any("1 run ended before" in line for line in found.assumptions)
+    assert any("Ended before the target: 1 run" in line for line in found.assumptions)
 
 
 def test_far_beyond_the_measured_batches_there_are_bounds_only() -> None:

@@ -103,7 +103,7 @@ def test_epochs_of_a_table_without_a_size_are_free_of_scale() -> None:
     )
     found = basis_of(study)
     assert not found.steps_known
-    assert any("only epochs" in said for said in found.assumptions)
+    assert any("Only epochs are known" in said for said in found.assumptions)
     assert found.samples is not None
     # Whatever the scale, an epoch is as long as it was.
     assert found.rows[-1].step_s * found.samples / (8 * 32) == pytest.approx(30.0)
@@ -280,7 +280,7 @@ def test_beyond_it_three_links_are_shown() -> None:
     assert [(r.workers, r.link) for r in found.rows if not r.measured] == [
         (n, link) for n in (8, 16) for link in ("10Gbit", "25Gbit", "100Gbit")
     ]
-    assert any("three usual links" in said for said in found.sentences)
+    assert any("three common links" in said for said in found.sentences)
     assert "--link 25Gbit" in found.next.command
     asked = ask(table(), 8, per_host=2, price=parse_price("12/host-h"), only=(("device", "gpu"),))
     assert asked.next.command == (
@@ -295,7 +295,7 @@ def test_a_network_that_was_measured_is_used() -> None:
     found = ask(table(hosts=2), 8, links=(parse_link("100Gbit"),), offers=offers)
     assert one(found, 8).hosts == 4
     assert [offer.outlook.link for offer in found.offers] == [None, None]
-    assert any("network is taken, not 100Gbit, nvlink." in said for said in found.assumptions)
+    assert any("used instead of 100Gbit, nvlink." in said for said in found.assumptions)
 
 
 def test_measured_counts_on_other_hosts_are_projected() -> None:
@@ -385,7 +385,7 @@ def test_inside_of_a_decaying_schedule_epochs_are_not_projectable(
     assert row.step_s is not None
     assert all(row.time_s is not None for row in found.rows if row.measured)
     assert any(
-        "is not projectable from this run: the learning rate decays (decay=cosine)" in said
+        "cannot be projected from this study: the learning rate decays (decay=cosine)" in said
         for said in found.sentences
     )
     assert found.critical_batch is None
@@ -403,7 +403,7 @@ def test_a_global_batch_that_stays_has_its_epochs_in_any_schedule() -> None:
 
 
 def test_a_fleet_needs_the_time_of_all_of_it() -> None:
-    with pytest.raises(UsageError, match=r"--fleet 8 needs the time.*not projectable from this"):
+    with pytest.raises(UsageError, match=r"--fleet 8 needs.*cannot be projected from this"):
         ask(decaying("cosine"), fleet=8)
 
 
@@ -434,7 +434,7 @@ def test_offers_side_by_side() -> None:
     assert large.cost.value == pytest.approx(large.time_s.value * 4 * 98 / 3600)
     assert large.time_s.value < small.time_s.value
     assert found.headline == found.offers_sentence
-    assert found.headline.startswith("B is the soonest for an epoch")
+    assert found.headline.startswith("B is the fastest for an epoch")
     assert found.curve == ()
 
 
@@ -463,20 +463,17 @@ def test_a_target_without_a_batch_is_answered_where_runs_reached_it() -> None:
     found = ask(make_study(launches), 8, per_host=8, target=("val_accuracy", 0.9))
     assert all(row.time_s is not None for row in found.rows if row.measured)
     assert one(found, 8).time_s is None
-    assert any("the batch is not known" in said for said in found.sentences)
+    assert any("the batch is unknown" in said for said in found.sentences)
 
 
 def test_a_fleet_beyond_the_host_names_its_link() -> None:
     found = ask(table(), fleet=16)
     assert [row.link for row in found.fleet] == [None, None, None, "25Gbit", "25Gbit"]
     assert "one job of 16 workers on 25Gbit" in found.headline
-    assert "Nothing says what connects the hosts: 25Gbit is taken" in found.headline
+    assert "between hosts is unknown: larger jobs are assumed to use 25Gbit" in found.headline
     slow, fast = parse_link("1Gbit"), parse_link("100Gbit")
     assert "on 1Gbit" in ask(table(), fleet=16, links=(slow,)).headline
-    assert (
-        "Of the links that you named, 100Gbit"
-        in ask(table(), fleet=16, links=(slow, fast)).headline
-    )
+    assert "Of your links, this uses 100Gbit" in ask(table(), fleet=16, links=(slow, fast)).headline
 
 
 def test_times_that_nobody_knows() -> None:
@@ -527,7 +524,7 @@ def test_one_count_alone_stands_on_gradient_times_and_a_link() -> None:
     assert 0.15 < row.step_s.value < 0.15 + 0.047 + 0.03
     assert row.step_s.high / row.step_s.low > 1.3
     assert all(form.startswith("replay") for form, _ in found.forms)
-    assert any("Nobody measured steps of several workers" in said for said in found.assumptions)
+    assert any("No steps of several workers were measured" in said for said in found.assumptions)
     assert found.next.spec == {"workers": [1, 2]}
 
 
@@ -550,10 +547,10 @@ def test_without_a_calibration_no_link_stands_for_the_inside_of_a_host() -> None
     assert not any("10Gbit" in said or "no link" in said for said in found.assumptions)
     # Across hosts the link is named, and that it stands for both.
     beyond = ask(bare, 8, per_host=2, links=(parse_link("10Gbit"),))
-    assert any("they are taken as connected by 10Gbit, too" in said for said in beyond.assumptions)
+    assert any("assumed to be connected by 10Gbit, too" in said for said in beyond.assumptions)
     # A change of buckets takes a replay, and the link with it.
     half = ask(bare, 4, per_host=4, fp16=True)
-    assert any("they are taken as connected by 10Gbit, too" in said for said in half.assumptions)
+    assert any("assumed to be connected by 10Gbit, too" in said for said in half.assumptions)
 
 
 def test_loaders_that_share_a_host_are_a_ceiling() -> None:
@@ -619,7 +616,7 @@ def test_nothing_is_promised_that_is_better_than_ideal(seed: int) -> None:
 def test_figures_are_the_product_of_steps_and_epochs() -> None:
     study = table(epochs=20, epoch_s=10.0, job_s=260.0)
     found = ask(study, 8, 32, per_host=8, links=(parse_link("25Gbit"),), price=parse_price("2"))
-    assert "stays as on 4 workers: 60.0 s." in " ".join(found.assumptions)
+    assert "stay as with 4 workers: 60.0 s." in " ".join(found.assumptions)
     for row in found.rows:
         assert row.step_s is not None
         assert row.epoch_s is not None

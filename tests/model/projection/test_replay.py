@@ -278,7 +278,7 @@ def test_one_worker_and_a_link_are_enough() -> None:
     eight = fit.at(8, 8, 32)
     assert 0.15 < eight.value < 0.22
     assert eight.low < 0.9 * eight.value
-    assert any("Nobody measured steps of several" in said.text for said in fit.assumptions)
+    assert any("No steps of several workers" in said.text for said in fit.assumptions)
 
 
 MEGA = 1_000_000

@@ -285,7 +285,7 @@ def test_the_latency_of_a_stated_link_counts_and_a_measured_network_overrules_it
     across = [row for row in measure(ETHERNET_10, RESNET) if row.workers <= 4]
     fits = [fit_steps(across, link=link) for link in (None, parse_link("100Gbit"))]
     assert fits[0].at(16, 4, 32) == fits[1].at(16, 4, 32)
-    assert "what was measured is used in place of 100Gbit" in fits[1].assumptions[0].text
+    assert "network is used in place of 100Gbit" in fits[1].assumptions[0].text
 
 
 @pytest.mark.parametrize(

@@ -27,9 +27,9 @@ _IMPORT = "farandole study import TABLE.csv --out NEW"
 _LIMITS = {
     "compute": "computing",
     "communication": "communication",
-    "input": "how fast batches are loaded",
+    "input": "data loading",
     "epochs": "the extra epochs a larger batch needs",
-    "fixed_cost": "what a job takes beside its epochs",
+    "fixed_cost": "start-up, validation and other fixed costs",
 }
 
 
@@ -262,7 +262,7 @@ def _by_rule(sure: Sequence[ProjectionRow], link: str | None, prefer: Prefer) ->
     fastest = max(speeds, key=speeds.__getitem__)
     why = RECOMMENDED[prefer]
     if len(sure) == 1:
-        why = "there is no other count to compare with"
+        why = "the only count"
     elif chosen != fastest:
         faster = percent(speeds[fastest] / speeds[chosen] - 1)
         why += f"; {plural(fastest, 'worker')} would be {faster} faster"
@@ -296,21 +296,21 @@ def _within(
         sentence = f"{best} within {write(limit)} {what}, {figure.text(write)}{cost}."
         if not is_time:
             took = seconds(_value(chosen.time_s))
-            sentence = f"the soonest {what} that costs at most {write(limit)}, "
+            sentence = f"the fastest {what} that costs at most {write(limit)}, "
             sentence += f"{figure.text(write)} and {took}."
-        doubt = "" if figure.high <= limit else " Its interval reaches beyond: not certain."
+        doubt = "" if figure.high <= limit else " Not certain: its interval goes beyond that."
         sentence = f"{plural(chosen.workers, 'worker')} for the {rule}: {sentence}{doubt}"
     elif known:
         figure, nearest = min(known, key=lambda pair: pair[0].value)
         sentence = (
-            f"No count {'takes' if is_time else 'costs'} {write(limit)} or less {what}: the "
-            f"{'soonest' if is_time else 'cheapest'} is {plural(nearest.workers, 'worker')}, "
+            f"No count {'takes' if is_time else 'costs'} {write(limit)} or less {what}. The "
+            f"{'fastest' if is_time else 'cheapest'} is {plural(nearest.workers, 'worker')}: "
             f"{figure.text(write)}."
         )
     else:
         sentence = (
-            f"No {'time' if is_time else 'cost'} {what} can be told here, so nothing says who "
-            f"meets the {rule}."
+            f"The {'time' if is_time else 'cost'} {what} is unknown here, so no count can be "
+            f"checked against the {rule}."
         )
     workers = chosen.workers if chosen else None
     return Recommendation(rule=rule, workers=workers, link=link, sentence=sentence)
@@ -383,38 +383,38 @@ def _fleet_sentence(
         longer = small[-1].time_s.value / whole.time_s.value
         hedge = " (indicative: only bounds are known)" if whole.time_s.indicative else ""
         sentence = (
-            f"{jobs(small[-1])} finish {number(more)} times as many experiments a day as "
-            f"{jobs(whole)}, and each takes {number(longer)} times as long {goal.words}{hedge}."
+            f"{jobs(small[-1])} finish {number(more)} times as many experiments per day as "
+            f"{jobs(whole)}, but each takes {number(longer)} times as long {goal.words}{hedge}."
         )
     if whole.link is None or links_named == 1:
         return sentence
     if links_named:
-        return f"{sentence} Of the links that you named, {whole.link} is taken."
+        return f"{sentence} Of your links, this uses {whole.link}."
     return (
-        f"{sentence} Nothing says what connects the hosts: {whole.link} is taken for larger jobs; "
-        "--link names yours."
+        f"{sentence} The network between hosts is unknown: larger jobs are assumed to use "
+        f"{whole.link}. Give yours with --link."
     )
 
 
 def _offers_sentence(offers: Sequence[OfferRow], goal: Goal | None) -> str:
-    """Say which offer is the soonest and which the cheapest."""
+    """Say which offer is the fastest and which the cheapest."""
     if not offers:
         return ""
     if any(one.outlook.time_s is None for one in offers):
         best = max(offers, key=lambda one: one.outlook.throughput.value)
-        return f"{best.name} is the fastest: {best.outlook.throughput.text()} a second."
+        return f"{best.name} is the fastest: {best.outlook.throughput.text()} per second."
     what = f" {goal.words}" if goal else ""
     soonest = min(offers, key=lambda one: _value(one.outlook.time_s))
     time, cost = soonest.outlook.time_s, soonest.outlook.cost
     assert time is not None
-    soon = f"{soonest.name} is the soonest{what}: {time.text(seconds)}."
+    soon = f"{soonest.name} is the fastest{what}: {time.text(seconds)}."
     if cost is None or any(one.outlook.cost is None for one in offers):
         return soon
     cheapest = min(offers, key=lambda one: _value(one.outlook.cost))
     least = cheapest.outlook.cost or cost
     if cheapest is soonest:
         return (
-            f"{soonest.name} is both the soonest{what} and the cheapest: {time.text(seconds)}, for "
+            f"{soonest.name} is both the fastest{what} and the cheapest: {time.text(seconds)}, for "
             f"{cost.text()}."
         )
     longer = _value(cheapest.outlook.time_s) / time.value
@@ -445,8 +445,8 @@ def _headline(found: Projection, counts: Sequence[int], choices: Sequence[Projec
     if chosen.workers >= min(counts):
         return _row_sentence(found, chosen)
     return (
-        f"More than {plural(chosen.workers, 'worker')} hardly pays: {_gain(found, chosen)} there; "
-        f"{_row_sentence(found, largest)}"
+        f"More than {plural(chosen.workers, 'worker')} hardly pays off: "
+        f"{_gain(found, chosen)} there; {_row_sentence(found, largest)}"
     )
 
 
@@ -457,9 +457,9 @@ def _row_sentence(found: Projection, row: ProjectionRow) -> str:
     if row.indicative:
         figures = [one for one in (row.throughput, row.time_s, row.cost) if one is not None]
         ratio = max(figure.ratio for figure in figures)
-        rest = "bounds only: these measurements allow no estimate that far"
+        rest = "bounds only: too far from what was measured for an estimate"
         if ratio > FARTHEST:
-            rest = f"bounds only: that is {number(ratio)} times what was measured"
+            rest = f"bounds only: {number(ratio)} times the measured size"
         elif len(found.measured_workers) == 1:
             rest = f"bounds only: between no gain and linear, since only {fewest} was measured"
     else:
@@ -490,43 +490,43 @@ def _sentences(found: Projection, projector: Projector, *, link_unknown: bool) -
         if not several:
             yield from (one.sentence for one in alike)
         elif len({one.workers for one in alike}) == 1:
-            yield f"{middle.sentence} So on all links."
+            yield f"{middle.sentence} The same on every link."
         else:
-            yield f"On {middle.link}: {middle.sentence} Elsewhere: {', '.join(others)}."
+            yield f"On {middle.link}: {middle.sentence} On other links: {', '.join(others)}."
     if link_unknown:
         yield (
-            "Nothing says what connects the hosts, so three usual links are shown; --link names "
-            "yours."
+            "The network between hosts is unknown, so three common links are shown. Give yours "
+            "with --link."
         )
     yield _why_no_times(projector)
     if projector.question.target and all(row.time_s is None for row in found.rows):
         metric, value = projector.question.target
         why = "no run of a measured count reached it"
-        yield f"The target {metric}={value:g} went unanswered: {why}."
+        yield f"No answer for the target {metric}={value:g}: {why}."
     if goal is not None and goal.metric is not None:
-        yield f"It assumes this learning-rate recipe at every batch: {found.recipe}."
+        yield f"This assumes one learning-rate recipe at every batch: {found.recipe}."
     elif goal is not None and data.curve.scaling == "weak" and data.curve.batch is not None:
         yield (
-            "It assumes that a larger global batch needs no more epochs, which holds only while "
-            f"the batch is small; the learning-rate recipe: {found.recipe}."
+            "This assumes that a larger global batch needs no more epochs, which holds only while "
+            f"the batch is small. Learning-rate recipe: {found.recipe}."
         )
     if found.device.lower() == "cpu":
-        yield "These are CPU runs: they say nothing of how fast GPUs would be."
+        yield "These are CPU runs: they say nothing about GPUs."
 
 
 def _why_no_times(projector: Projector) -> str:
     """Say why other global batches have no time to the goal; "" where all have."""
     if projector.known_batches is None or projector.goal is None:
         return ""
-    why = "the batch is not known. A column batch in the table would tell more"
+    why = "the batch is unknown. Add a column batch to the table"
     if projector.schedule.kind == "decaying":
         why = (
-            f"{projector.schedule.detail}, and a point inside of a decaying schedule is not the "
-            "end of a shorter one. Runs at a constant rate would tell more"
+            f"{projector.schedule.detail}, and a point within a decaying schedule is not the end "
+            "of a shorter one. Train at a constant rate"
         )
     return (
-        f"How many epochs other global batches take {projector.goal.words} is not projectable from "
-        f"this run: {why}. Where the global batch was not measured, only speed is given."
+        f"The epochs {projector.goal.words} at other global batches cannot be projected from this "
+        f"study: {why} to project them. Until then, unmeasured batches have only a speed."
     )
 
 
@@ -537,7 +537,7 @@ def _assumptions(projector: Projector) -> Iterator[str]:
     named = [*question.links, *(offer.link for offer in question.offers if offer.link)]
     if data.crosses_hosts and named:
         names = ", ".join(dict.fromkeys(link.name for link in named))
-        yield f"The study itself ran on several hosts: its network is taken, not {names}."
+        yield f"The study ran on several hosts, so its own network is used instead of {names}."
     if goal is None and question.price is not None:
         yield (
             "--price was not used: a cost needs the length of an epoch. Add a column epoch_s to "
@@ -547,12 +547,11 @@ def _assumptions(projector: Projector) -> Iterator[str]:
     if projector.epochs is not None:
         yield from projector.epochs.assumptions
         if data.curve.batch is None:
-            yield "The batch is not known: it is taken to be the same per worker."
+            yield "The batch is unknown: assumed to be the same per worker."
         if projector.schedule.kind == "unknown":
             yield (
-                "No learning rate was recorded: it is taken not to decay. From inside of a "
-                "decaying schedule epochs to the goal at other global batches could not be "
-                "projected."
+                "No learning rate was recorded: assumed not to decay. With a decaying schedule, "
+                "epochs to the goal at other global batches could not be projected."
             )
     yield projector.why_no_metric
     if data.fixed_costs and goal is not None and goal.kind != "epoch":
@@ -560,14 +559,14 @@ def _assumptions(projector: Projector) -> Iterator[str]:
         fixed = data.fixed_costs[most]
         each = f" and {seconds(fixed.per_epoch_s)} per epoch" if fixed.per_epoch_s else ""
         yield (
-            f"What a job takes beside training stays as on {plural(most, 'worker')}: "
+            f"Fixed costs of a job (start-up, validation) stay as with {plural(most, 'worker')}: "
             f"{seconds(fixed.once_s)}{each}."
         )
     if projector.input is not None and any("input" in r.parts for r in projector.rows.values()):
         yield (
             f"One worker's loader gives at most {number(projector.input.alone_per_s)} samples/s, "
-            "as it did with nothing else to do, and more workers of a host slow loaders down as "
-            "the measured ones did; data lie as near to other hosts as to this one."
+            "as measured with nothing else running; more workers on a host slow loaders down as "
+            "measured, and other hosts read data as fast as this one."
         )
 
 
@@ -592,15 +591,15 @@ def _next_step(
 
     if len(workers) == 1:
         return measure(
-            f"Every launch had {plural(workers[0], 'worker')}: a second count shows what "
-            "communication costs here.",
+            f"Every launch had {plural(workers[0], 'worker')}. Measure a second count: it shows "
+            "what communication costs here.",
             workers=[workers[0], 2 * workers[0]],
         )
     if link_unknown:
         flags = projector.question.flags()
         return NextStep(
-            sentence="What connects the hosts makes the largest difference, and costs nothing to "
-            "look up: say --link.",
+            sentence="The network between hosts makes the largest difference and costs nothing to "
+            "look up: give --link.",
             spec=None,
             command=shlex.join(["farandole", "project", "DIR", *flags, "--link", "25Gbit"]),
         )
@@ -609,34 +608,33 @@ def _next_step(
         batch = nearest.global_batch
         if batch is None:
             return measure(
-                "Epochs are known of the measured counts alone: a batch in the table, or runs at a "
-                "constant rate, tell those of others.",
+                "Epochs are known only for the measured counts. Add the batch to the table, or "
+                "train at a constant rate, to project others.",
                 measure="both",
             )
         each = math.ceil(batch / workers[-1]) if data.curve.scaling == "weak" else batch
         return measure(
-            "The learning rate decays, so runs tell the epochs of their own global batch alone: "
-            f"{plural(workers[-1], 'worker')} trained to the end at global batch {batch} tell "
-            f"those of {plural(nearest.workers, 'worker')}; runs at a constant rate tell those of "
-            "any.",
+            "The learning rate decays, so a run shows the epochs of its own global batch only. "
+            f"Train {plural(workers[-1], 'worker')} to the end at global batch {batch} to learn "
+            f"those of {plural(nearest.workers, 'worker')}, or train at a constant rate.",
             measure="both",
             batches=[data.batch, each],
         )
     if min(sum(row.workers == n for row in data.rows) for n in workers) < _REPEATS:
         return measure(
-            "Some counts were launched fewer than three times: repeats tell noise from scaling.",
+            "Some counts were launched fewer than three times. Repeat them to narrow the interval.",
             repeats=_REPEATS,
         )
     if goal is None or goal.metric is None:
         return measure(
-            "How many more epochs a larger global batch needs was not measured, and is taken to "
-            "be none: train to the end, with a metric.",
+            "Extra epochs for a larger global batch were not measured and are assumed to be none. "
+            "Train to the end and record a metric.",
             measure="both",
         )
     if len({row.global_batch for row in projector.epoch_rows}) == 1 and not decays:
         return measure(
-            "Epochs to the goal are known of one global batch only: a batch four times as large "
-            "on the same workers shows how they grow.",
+            "Epochs to the goal are known for one global batch only. Measure a batch four times "
+            "as large on the same workers.",
             measure="both",
             batches=[data.batch, 4 * data.batch],
         )
@@ -645,22 +643,21 @@ def _next_step(
     if far and far.epochs is not None and far.epochs.width > far.throughput.width:
         seeds = spec.get("seeds")
         return measure(
-            f"Most of the interval at {plural(far.workers, 'worker')} comes from the epochs: "
-            "more seeds narrow it.",
+            f"Most of the interval at {plural(far.workers, 'worker')} comes from the epochs. "
+            "Measure more seeds.",
             measure="both",
             seeds=2 * (seeds if isinstance(seeds, int) and seeds > 0 else 3),
         )
     if not imported and 2 * workers[-1] > data.host_size:
         return NextStep(
-            sentence="This host has no room for more workers: what would narrow it most are "
-            f"{2 * workers[-1]} workers on two such hosts. Study them there (-H names hosts), or "
-            "put a step time that was measured in any way into a table beside this study's rows "
+            sentence="This host has no room for more workers. Measuring "
+            f"{2 * workers[-1]} workers on two such hosts would narrow the interval most: study "
+            "them there (-H), or add a measured step time to a table with this study's rows "
             "(workers, hosts, batch, step_s).",
             spec=None,
             command=_IMPORT,
         )
     return measure(
-        "Most of the interval comes from the distance: twice the largest count that was measured "
-        "narrows it most.",
+        "Most of the interval comes from the distance. Measure twice the largest count so far.",
         workers=[*workers, 2 * workers[-1]],
     )

@@ -173,12 +173,12 @@ def stable_sentence(cells: Sequence[Measured], goal: Goal | None) -> str:
     level = stable_level(cells, goal.metric)
     if level is None:
         return (
-            f"Epochs to a stable {goal.metric} are taken as the table states them, at whatever "
-            "level each run held: one that ended lower had an easier goal."
+            f"Epochs to a stable {goal.metric} are those in the table, at whatever level each run "
+            "reached: a run that ended lower had an easier goal."
         )
     return (
-        f"Stable means {goal.metric} {level[0]:.4g} at every batch: what all runs at global "
-        f"batch {level[1]}, the smallest, hold in the end."
+        f"Stable means {goal.metric} {level[0]:.4g} at every batch: the level that all runs at the "
+        f"smallest global batch, {level[1]}, end with."
     )
 
 
@@ -548,7 +548,7 @@ def _assumptions(
     yield _RECIPE
     batches = {row.global_batch for row in rows}
     if len(batches) == 1:
-        how = "was not measured, and the interval spans what is usual elsewhere."
+        how = "was not measured, so the interval spans what is usual elsewhere."
         yield (
             f"Only global batch {batches.pop()} was trained to the target: how epochs grow with "
             f"the batch {'comes from the gradient noise scale alone.' if by_noise else how}"
@@ -556,15 +556,15 @@ def _assumptions(
     if by_noise and noise is not None:
         known = f"above {number(noise.low)}" if noise.value is None else number(noise.value)
         yield (
-            f"The critical batch is the gradient noise scale ({known} samples) within a factor of "
-            "about 3, before measured epochs say more."
+            f"The critical batch is assumed to be the gradient noise scale ({known} samples), "
+            "within a factor of about 3, until epochs are measured."
         )
     elif noise is not None:
-        yield "The gradient noise scale came out as 0 and was not used."
+        yield "The gradient noise scale came out as 0, so it was not used."
     if not repeated:
-        yield "No batch was run twice: runs are taken to spread by 5 %."
+        yield "No batch was run twice: runs are assumed to vary by 5 %."
     if cut := sum(not row.reached for row in rows):
-        yield f"{plural(cut, 'run')} ended before the target and count as lower bounds."
+        yield f"Ended before the target: {plural(cut, 'run')}, counted as lower bounds."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

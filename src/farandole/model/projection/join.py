@@ -157,11 +157,11 @@ def collect(
         raise UsageError("There is nothing to project from: no launch of this study has a time.")
     if any(pace.launch.busy for found in counted for pace in found.paces):
         timing.assumptions.append(
-            "Other programs used the machine meanwhile: these times are rough and not quotable."
+            "Other programs used the machine during these runs: times are rough, not quotable."
         )
     if curve.scaling == "strong":
         timing.assumptions.append(
-            f"The global batch stays {curve.batch}: each worker's part of it shrinks."
+            f"The global batch stays {curve.batch}, so each worker's share shrinks."
         )
     return StudyData(
         rows=tuple(timing.rows),
@@ -199,8 +199,7 @@ def _timing(cells: Sequence[Measured], unit: str, spec: Mapping[str, object]) ->
         # Launches that have both throughput and epoch time tell the samples of an epoch.
         samples = median(each["samples/s"] / each["epochs/s"] for each in rates)
         assumptions.append(
-            f"An epoch is taken to have {samples:,.0f} samples: what its time and the throughput "
-            "come to."
+            f"Assumed {samples:,.0f} samples per epoch: its time multiplied by the throughput."
         )
     steps_known = all(found.batch for found in cells)
     in_samples = unit == "samples/s" or (samples is not None and steps_known)
@@ -211,7 +210,7 @@ def _timing(cells: Sequence[Measured], unit: str, spec: Mapping[str, object]) ->
             # Any number will do: it cancels when steps become epochs again.
             samples, steps_known = float(cells[0].worker_batch or 1), False
             assumptions.append(
-                "Steps are not known, only epochs: the number of samples or the batch is missing."
+                "Only epochs are known, not steps: the number of samples or the batch is missing."
             )
         if unit == "jobs/s":
             assumptions.append(
@@ -366,9 +365,9 @@ class StepTimes:
         if played is None and question.changes_buckets:
             flag = "--fp16" if question.bucket_bytes is None else "--bucket-size"
             raise UsageError(
-                f"{flag} needs to know when gradients are ready, and this study did not record "
-                "that, or nothing tells of a network: study the script with this version of "
-                "Farandole and with 2 workers or more, or leave the flag out."
+                f"{flag} needs to know when gradients are ready and how fast the network is, which "
+                "this study did not record. Study the script with this version of Farandole and "
+                "with 2 workers or more, or leave the flag out."
             )
         fitted = None
         if played is not None or len(data.workers) > 1:
@@ -398,12 +397,12 @@ class StepTimes:
                     names.setdefault(text, []).append(name)
             if played is None and fitted is None:
                 names[
-                    f"Only {plural(self._data.workers[0], 'worker')} were measured: others give "
-                    "between no gain and a linear speedup. A second count would tell."
+                    f"Every launch had {plural(self._data.workers[0], 'worker')}: other counts lie "
+                    "between no gain and a linear speedup. Measure a second count to find out."
                 ] = []
             elif played is not None and len(self._data.workers) > 1 and self._change != Change():
                 names[
-                    "What a change brings is taken from the replay of steps, bucket by bucket."
+                    "The effect of a change comes from replaying recorded steps, bucket by bucket."
                 ] = []
         return tuple(said.replace("{link}", ", ".join(each)) for said, each in names.items())
 

@@ -594,24 +594,24 @@ def gather_replay(
     )
     assumptions = []
     if link is None and len(counts) == 1:
-        said = f"All-reduces were measured with {counts.pop()} workers only: how they grow with "
-        assumptions.append(Assumption(said + "more is taken from what moves the gradients."))
+        said = f"All-reduces were measured with {counts.pop()} workers only; their growth with "
+        assumptions.append(Assumption(said + "more workers is assumed from the transport."))
     if inside is None:
         if link is None:
             return None
         inside = on_link(link)
-        said = "Workers of one host were not measured together: they are taken as connected by "
+        said = "Workers on one host were not measured together: assumed to be connected by "
         assumptions.append(Assumption(said + f"{link.name}, too.", of_link=True))
     if link is not None:
-        said = f"The link between hosts, {link.name}, was not measured: it is taken at its word."
+        said = f"The link between hosts, {link.name}, was not measured: assumed to be as stated."
         assumptions.append(Assumption(said, of_link=True))
     if all(found.cell.workers == 1 for found in cells):
-        said = "Nobody measured steps of several workers: how communication and computing slow "
-        assumptions.append(Assumption(said + "each other down is taken from experience."))
+        said = "No steps of several workers were measured: how much communication and computing "
+        assumptions.append(Assumption(said + "slow each other down is a typical value."))
     line = ComputingLine(measured=tuple(computing), apart=tuple(apart))
     if len(line.batches) == 1:
-        said = f"Only batch {line.batches[0]} was measured: at others computing is taken as "
-        assumptions.append(Assumption(said + "proportional to it."))
+        said = f"Only batch {line.batches[0]} was measured: compute time is assumed to be "
+        assumptions.append(Assumption(said + "proportional to the batch."))
     return Replay(
         computing=line,
         network=Network(

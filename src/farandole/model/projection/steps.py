@@ -795,32 +795,34 @@ def _assumptions(
     of_links = []
     if any(row.hosts > 1 for row in rows):
         if link is not None:
-            of_links.append(f"Rows span hosts: what was measured is used in place of {link.name}.")
+            of_links.append(
+                f"Rows span hosts, so their measured network is used in place of {link.name}."
+            )
     elif link is None:
         of_links.append(
-            "No row spans hosts and no link was stated: hosts are taken to be connected some "
-            "5 times slower than workers of one host."
+            "No row spans hosts and no link was given: the network between hosts is assumed to "
+            "be about 5 times slower than within one."
         )
     else:
         of_links.append(
-            f"No row spans hosts: {link.name} is taken to reach about half of its rate, and a "
-            f"message over it to take {seconds(link.latency_s)}."
+            f"No row spans hosts: {link.name} is assumed to reach about half its rate, with "
+            f"{seconds(link.latency_s)} per message."
         )
         if contention is None and most > fewest + _NOTABLE:
             of_links.append(
-                "What each more worker of the host cost is taken to stay on several hosts; the "
-                "lower end of the interval is without it. The same workers on two hosts, or a "
-                "study with calibration, would tell."
+                "The slowdown measured within one host is assumed to remain across hosts; the "
+                "lower end of the interval is without it. Measure the same workers on two hosts, "
+                "or run a study with calibration, to find out."
             )
         if gradient_bytes is None:
             of_links.append(
-                "Nobody said how large the gradients are: that is guessed from what workers "
-                "of one host lose, at 10 GB/s, and they are taken to go all at once, so that "
-                "latency counts once per step."
+                "The size of the gradients is unknown: it is estimated from the slowdown within "
+                "one host at 10 GB/s, and they are assumed to be sent at once, so latency counts "
+                "once per step."
             )
     yield from (Assumption(said, of_link=True) for said in of_links)
     if len({row.batch for row in rows}) == 1:
         yield Assumption(
-            f"Only batch {rows[0].batch} was measured: other batches are taken to cost in "
-            "proportion, beside a fixed part."
+            f"Only batch {rows[0].batch} was measured: step time is assumed to be a fixed part "
+            "plus one proportional to the batch."
         )
