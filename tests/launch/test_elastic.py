@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from farandole.elastic import generation
+from farandole.errors import UsageError
 from farandole.launch.elastic_options import ElasticOptions
 from farandole.launch.launcher import Outcome, launch
 from farandole.launch.placement import Slots
@@ -204,3 +207,12 @@ train(script)
     assert len(outcome.verdict.survived) >= 5
     held = [each["launcher"] for each in said if "launcher" in each]
     assert max(held) <= [held[0][0] + 10, held[0][1] + 2]
+
+
+def test_groups_of_torchs_own_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimpleNamespace(is_available=lambda: True, is_initialized=lambda: True)
+    monkeypatch.setitem(sys.modules, "torch.distributed", made)
+    monkeypatch.setattr(generation, "membership", lambda: made)
+    words = r"init_process_group\(\).*farandole run --max-restarts N, without --min-np"
+    with pytest.raises(UsageError, match=words):
+        generation.next_generation()

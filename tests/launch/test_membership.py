@@ -282,6 +282,17 @@ def test_the_end_of_one_script_while_others_train() -> None:
     assert "Rank 0 came to the end of its script while rank 1" in over.reason
 
 
+def test_a_script_that_fails_on_all_hosts_before_training_began() -> None:
+    run = Run(options=HOST, hosts=(ONE, TWO), discovers=True)
+    run.decide()
+    run.end(0)
+    run.end(2)
+    run.end(1)
+    _, (over,) = run.end(3)
+    assert isinstance(over, GiveUp)
+    assert "Excluded after failures: 127.0.0.1, localhost." in over.reason
+
+
 def test_no_state_is_left() -> None:
     run = trained()
     run.end(0)

@@ -300,6 +300,9 @@ class Membership:
             for number in self._members
             if number in self._workers
         )
+        if self._started and not self._workers and self._all_excluded(now_s):
+            # More likely the script's fault than that of all hosts: no others are waited for.
+            return [GiveUp(reason=self._too_few(0, self.num_workers, waited=False))]
         needed = self.generation == 0 or self._broken or away
         if not needed:
             self._waits_since_s = self._short_since_s = None
@@ -337,6 +340,11 @@ class Membership:
         if len(wanted) < least and self._hopeless(now_s, len(wanted), least):
             return [GiveUp(reason=self._too_few(len(wanted), least, waited=False))]
         return []
+
+    def _all_excluded(self, now_s: float) -> bool:
+        """Say whether all hosts are excluded for good."""
+        hosts = self.hosts
+        return not hosts.usable(now_s) and hosts.next_return_s(now_s) is None
 
     def _leaving(self) -> list[_Worker]:
         """Return the workers with state whose hosts were removed, not excluded for good."""
