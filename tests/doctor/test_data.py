@@ -200,6 +200,18 @@ def test_samples_drawn_with_replacement_may_be_the_same() -> None:
     assert "with replacement" in look("FD202", ranks(lines)).not_checked["FD202"]
 
 
+def test_a_loop_of_the_script_s_own_has_passes_too() -> None:
+    calls = {"kind_of": "calls", "dataset": ""}
+    order = list(range(80))
+    same = [[loader(**calls), hidden(order * 3)]] * 2
+    assert "same 80 samples" in look("FD201", ranks(same)).findings[0].text
+    shuffled = [[loader(**calls), hidden(each * 3)] for each in (order, order[::-1])]
+    assert look("FD201", ranks(shuffled)).passed == ("FD201",)
+    assert look("FD202", ranks(shuffled)).findings
+    benchmark = [[loader(**calls), hidden(order[:16] * 9)]] * 2
+    assert look("FD201", ranks(benchmark)).not_checked
+
+
 def test_a_batch_that_comes_again_and_again_says_nothing() -> None:
     lines = [[loader(), hidden(SHUFFLED[:8] * 8)]] * 2
     assert "again and again" in look("FD201", ranks(lines)).not_checked["FD201"]

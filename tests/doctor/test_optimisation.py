@@ -197,6 +197,11 @@ def test_ranks_with_unequal_weights_are_found_without_a_call_of_clipping() -> No
     assert look("FD303", ranks(by_tokens)).passed == ("FD303",)
 
 
+def test_a_scheduler_that_one_rank_never_steps_is_found() -> None:
+    lines = [[schedule(1, 0), schedule(5, 1)], [schedule(1, 0)]]
+    assert look("FD315", ranks(lines)).findings[0].step == 5
+
+
 def test_two_losses_are_no_accumulation() -> None:
     lines = accumulating(sites=["train.py:30", "train.py:34"])
     assert look("FD305", ranks(lines)).passed == ("FD305",)

@@ -304,7 +304,7 @@ def _same_used(row: dict[int, Local]) -> bool:
 
 def _uneven(one: Weights) -> bool:
     values = list(one.by_rank.values())
-    return max(values) - min(values) > 0.1 * max(map(abs, values))
+    return max(values) - min(values) > 0.03 * max(map(abs, values))
 
 
 def _by_samples(job: Job, one: Weights) -> bool:
@@ -923,22 +923,23 @@ def _warmup_ends(found: Sequence[tuple[int, float]]) -> int | None:
 def schedulers_differ(job: Job) -> Iterator[Seen]:
     """Compare calls, best figure and patience of each scheduler, step by step."""
     several(job)
-    last = min(rank.steps for rank in job.training)
-    by_rank = {
-        rank.rank: {
-            (which, one.step): (one.calls, one.best, one.num_bad_epochs)
-            for which, each in _schedules(rank).items()
-            for one in each
-            if one.step <= last
-        }
-        for rank in job.training
-    }
-    if sum(map(bool, by_rank.values())) < 2:
+    # Behind the very last update a script may step its scheduler once more.
+    last = min(rank.steps for rank in job.training) - 1
+    told = {rank.rank: _schedules(rank) for rank in job.training}
+    if sum(map(bool, told.values())) < 2:
         raise NotChecked("no learning rate scheduler was seen on two ranks")
-    first = next(iter(_schedules(next(r for r in job.training if by_rank[r.rank])).values()))[0]
-    shared = set.intersection(*(set(found) for found in by_rank.values() if found))
-    for which, step in sorted(shared, key=lambda key: key[1]):
-        values = {rank: found[which, step] for rank, found in by_rank.items() if found}
+    first = next(each[0] for found in told.values() for each in found.values())
+    steps = sorted({one.step for f in told.values() for each in f.values() for one in each})
+    shared = set.intersection(*map(set, told.values()))
+    for step, which in ((s, w) for s in steps if s <= last for w in sorted(shared)):
+        # What does not change is told of once.
+        until = {r: [one for one in f[which] if one.step <= step] for r, f in told.items()}
+        if not all(until.values()):
+            continue
+        values = {
+            rank: (each[-1].calls, each[-1].best, each[-1].num_bad_epochs)
+            for rank, each in until.items()
+        }
         if len(set(values.values())) > 1:
             yield Seen(
                 text=f"Behind step {step} the scheduler differs between the ranks.",
