@@ -65,7 +65,7 @@ def test_today_is_compared_with_the_answer() -> None:
     info = analyse(make_study(rich_study()))
     # 4 workers at 0.1 s against one at 0.05 s.
     assert info.today.gain.value == pytest.approx(2.0, rel=1e-3)
-    assert "The recommended 4 workers reach 2.00x (" in info.today.sentence
+    assert "With the recommended 4 workers: 2.00x (" in info.today.sentence
 
 
 def test_the_order_of_launches_does_not_matter_to_numbers() -> None:

@@ -198,7 +198,7 @@ def _single_process(
     best = next((found for found in cells if found.cell == chosen and found.rates(unit)), None)
     if best and workers:
         gain, _ = compare_speed(best, single, unit)
-        sentence += f" The recommended {plural(workers, 'worker')} reach {interval(gain)} that."
+        sentence += f" With the recommended {plural(workers, 'worker')}: {interval(gain)} as much."
     return SingleProcess(
         cell=single.cell, throughput=throughput, unit=unit, gain=gain, sentence=sentence
     )
