@@ -224,11 +224,6 @@ def main(args: argparse.Namespace) -> int:
         num_slots=num_slots if job is None else job.num_slots,
     )
     plan = replace(plan, elastic=_elastic(args, plan, slots))
-    if args.sharded and plan.elastic is not None:
-        raise UsageError(
-            "--sharded: weights that workers share are lost with one of them, so that an elastic "
-            "run cannot go on. Leave --sharded out, or the flags of elastic runs."
-        )
     placement = None
     if slots is not None:
         place = job.place if job is not None else functools.partial(pack, slots)
@@ -261,6 +256,11 @@ def main(args: argparse.Namespace) -> int:
 def _tell_workers(args: argparse.Namespace) -> None:
     """Put some flags into the variables that workers read, on other hosts too."""
     if args.sharded:
+        if any(getattr(args, _dest(one)) is not None for one in _ELASTIC_FLAGS):
+            raise UsageError(
+                "--sharded: weights that workers share are lost with one of them, so that an "
+                "elastic run cannot go on. Leave --sharded out, or the flags of elastic runs."
+            )
         os.environ["FARANDOLE_SHARDED"] = "1"
     from farandole.world.environment import SHUTDOWN, WARNING, read_stall_times
 
