@@ -124,11 +124,3 @@ class LabFailedError(FarandoleError, RuntimeError):
 
 class ObjectFormatError(FarandoleError, ValueError):
     """Bytes from a peer are not an object in our format: damaged, cut short or hostile."""
-
-
-def no_elastic(module: str) -> str:
-    """Return what to say to a script that wants elastic training from a module."""
-    return (
-        f"{module} has no elastic training yet: a run keeps the workers that it began with. Save "
-        "checkpoints, and start again from the last one, with `farandole run -np N` and any N."
-    )

@@ -17,8 +17,10 @@ def check_keras() -> None:
     assert hvd.__name__ == "farandole.keras"
     assert horovod.keras.callbacks is farandole.keras.callbacks
     assert MetricAverageCallback is farandole.keras.callbacks.MetricAverageCallback
-    with pytest.raises(ImportError, match=r"farandole\.keras has no elastic training yet"):
-        import horovod.keras.elastic
+    import horovod.keras.elastic
+
+    assert hvd.elastic is horovod.keras.elastic
+    assert hvd.elastic.KerasState.__module__ == "farandole.keras.elastic"
 
 
 def check_tensorflow() -> None:
@@ -30,13 +32,9 @@ def check_tensorflow() -> None:
     assert horovod.tensorflow is farandole.tensorflow
     assert DistributedGradientTape is farandole.tensorflow.DistributedGradientTape
     assert SyncBatchNormalization is farandole.tensorflow.SyncBatchNormalization
-    for code in ("import horovod.tensorflow.elastic", "from horovod.tensorflow import elastic"):
-        with pytest.raises(ImportError, match="elastic") as caught:
-            exec(code)
-        assert "farandole.tensorflow has no elastic training yet" in str(caught.value)
-    for module in (horovod.tensorflow, farandole.keras):
-        with pytest.raises(AttributeError, match=f"{module.__name__} has no elastic .* -np N"):
-            _ = module.elastic
+    import horovod.tensorflow.elastic
+
+    assert horovod.tensorflow.elastic.TensorFlowState.__module__ == "farandole.tensorflow.elastic"
     assert horovod.tensorflow._executing_eagerly() is True
 
 
@@ -52,6 +50,7 @@ def check_keras_of_tensorflow() -> None:
     assert horovod.tensorflow.keras.callbacks.__name__ == "farandole.tensorflow.keras.callbacks"
     optimizer = farandole.keras.DistributedOptimizer
     assert horovod.tensorflow.keras.DistributedOptimizer is optimizer
-    assert not hasattr(horovod.tensorflow.keras, "elastic")
-    with pytest.raises(ImportError, match=r"farandole\.tensorflow\.keras has no elastic"):
-        import horovod.tensorflow.keras.elastic
+    import horovod.tensorflow.keras.elastic
+
+    states = horovod.tensorflow.keras.elastic.KerasState, horovod.tensorflow.keras.elastic.run
+    assert states == (farandole.keras.elastic.KerasState, farandole.keras.elastic.run)

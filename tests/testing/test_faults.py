@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import random
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import pytest
 
 from farandole.errors import UsageError
 from farandole.testing import FailAt, InjectedFault
+from farandole.testing.faults import faults_of, faults_text, parse_fault
 from tests.conftest import eventually
 
 
@@ -53,3 +55,37 @@ def test_stop() -> None:
 def test_an_unknown_mode_lists_the_modes() -> None:
     with pytest.raises(UsageError, match="exception, exit, leave, kill, stop, segfault, abort"):
         FailAt(rank=0, step=0, mode="explode")  # type: ignore[arg-type]
+
+
+def test_faults_of_the_command_line() -> None:
+    chance = random.Random(1)
+    fault = parse_fault("kill rank=1 step=120", size=2, chance=chance)
+    assert fault == FailAt(rank=1, step=120, mode="kill")
+    chosen = [parse_fault("exit step=5-7", size=3, chance=chance) for _ in range(50)]
+    assert {each.rank for each in chosen} == {0, 1, 2}
+    assert {each.step for each in chosen} == {5, 6, 7}
+    assert faults_of(faults_text([fault, *chosen])) == (fault, *chosen)
+    assert faults_of("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "'' is not a fault. Give one as 'kill rank=1 step=120'"),
+        ("explode rank=1", "is not a fault.*Ways to fail: exception, exit"),
+        ("kill rank=1 stop=3", "is not a fault"),
+        ("kill step=x", "is not a fault"),
+        ("kill rank=2 step=3", "ranks go from 0 to 1"),
+        ("kill rank=one step=3", "ranks go from 0 to 1"),
+        ("kill rank=0 step=9-3", "steps are counted from 1"),
+        ("kill rank=0 step=0", "steps are counted from 1"),
+    ],
+)
+def test_faults_that_are_none(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        parse_fault(text, size=2, chance=random.Random(1))
+
+
+def test_a_variable_that_somebody_else_has_set() -> None:
+    with pytest.raises(UsageError, match="FARANDOLE_INJECT='kill' is not what"):
+        faults_of("kill")

@@ -168,6 +168,10 @@ COMMAND = Command(
             flag("--doctor", "", "look for silent mistakes; tell of each once (see doctor)"),
             flag("--no-tag", "", "do not put [rank]<stdout>: before lines"),
             flag(
+                *("--inject", "FAULT", "let a worker fail on purpose: 'kill rank=1 step=120'"),
+                repeated=True,
+            ),
+            flag(
                 *("--env", "NAME[=V]", "pass this variable to workers on other hosts too"),
                 repeated=True,
             ),
@@ -224,6 +228,7 @@ def main(args: argparse.Namespace) -> int:
         num_slots=num_slots if job is None else job.num_slots,
     )
     plan = replace(plan, elastic=_elastic(args, plan, slots))
+    _plant_faults(args.inject, plan.num_workers)
     placement = None
     if slots is not None:
         place = job.place if job is not None else functools.partial(pack, slots)
@@ -268,6 +273,21 @@ def _tell_workers(args: argparse.Namespace) -> None:
     given = {name: value for name, value in given.items() if value is not None}
     read_stall_times(os.environ, given)
     os.environ.update(given)
+
+
+def _plant_faults(given: Sequence[str], size: int) -> None:
+    """Put the faults of --inject into the variable that workers read."""
+    if not given:
+        return
+    import random
+
+    from farandole.testing.faults import faults_text, parse_fault
+
+    chance = random.Random()
+    faults = [parse_fault(text, size=size, chance=chance) for text in given]
+    for fault in faults:
+        _say(f"--inject: {fault.mode} on rank {fault.rank} at step {fault.step}.")
+    os.environ["FARANDOLE_INJECT"] = faults_text(faults)
 
 
 def _elastic(

@@ -6,6 +6,7 @@ in it a rank; it ends when a worker is lost, or when all leave it because hosts 
 
 from __future__ import annotations
 
+import gc
 import sys
 import weakref
 from collections.abc import Callable, Sequence
@@ -133,12 +134,19 @@ def on_new_generation(callback: Callable[[], None]) -> None:
 
 
 def _call_registered() -> None:
+    # What this worker has used up, and nobody else has, must not take part.
+    gc.collect()
     for reference in list(_registered):
         callback = reference()
         if callback is None:
             _registered.remove(reference)
         else:
             callback()
+
+
+def keeps() -> bool:
+    """Say whether the launcher keeps what is stored (`--max-restarts`)."""
+    return kept() is not None
 
 
 def store(parts: Sequence[bytes | memoryview]) -> None:

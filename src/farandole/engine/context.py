@@ -36,6 +36,7 @@ from farandole.world.board import Board
 from farandole.world.cores import allowed_processors, host_cores, read_cores
 from farandole.world.environment import World, read_world
 from farandole.world.generations import GenerationBoard, membership
+from farandole.world.kept import restarts
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous, SoloRendezvous, connect
 
 
@@ -56,11 +57,15 @@ class Context:
     """Whether all hosts have equally many workers."""
     clean_stop: CleanStop | None = None
     """Says when all stop, where somebody may ask for it."""
+    faults: tuple[Any, ...] = ()
+    """Planted by `farandole run --inject` (testing.faults.FailAt)."""
 
     def note_step(self, step: int) -> None:
         """Let the launcher know how far training is, should this worker fail."""
         if isinstance(self.rendezvous, BoardRendezvous):
             self.rendezvous.board.note_step(self.world.rank, step)
+        for fault in self.faults:
+            fault.maybe(self.world.rank, step)
 
     def count_step(self) -> None:
         """Count a step towards the one at which all ranks stop.
@@ -95,6 +100,12 @@ _forked = ""
 _rendezvous: Rendezvous | None = None
 
 
+_dynamic_since = False
+"""Whether process sets may be added in later generations of an elastic run, too."""
+_first = 0
+"""The first generation of this process, in an elastic run."""
+
+
 def init(
     comm: Any = None, process_sets: str | Sequence[ProcessSet | Sequence[int]] | None = None
 ) -> None:
@@ -109,11 +120,15 @@ def init(
         UsageError: a ValueError: sets that cannot be, or are there twice.
         ForkedProcessError: this process was forked from one that has called init().
     """
+    global _dynamic_since
     _refuse_if_forked()
     dynamic = process_sets == "dynamic"
     if isinstance(process_sets, str) and not dynamic:
         raise UsageError(f'process_sets={process_sets!r}: give a list of sets, or "dynamic".')
     given = () if process_sets is None or isinstance(process_sets, str) else process_sets
+    # The generations of an elastic run go on as the script has begun.
+    _dynamic_since = _dynamic_since or (dynamic and membership() is not None)
+    dynamic = dynamic or _dynamic_since
     if _current is not None:
         _current.sets.find(given)
         return
@@ -169,6 +184,7 @@ def _open(comm: Any, given: Sequence[ProcessSet | Sequence[int]], *, dynamic: bo
         sets=ProcessSets(engine, world, dynamic=dynamic or world.dynamic_sets),
         homogeneous=True,
         clean_stop=_clean_stop(world, _rendezvous, opened.transport.link),
+        faults=_planted(world),
     )
     try:
         if not world.one_host:
@@ -191,6 +207,17 @@ def _world() -> World:
     except NotNeededError:
         # It came too late, or its host has gone again: nothing that its script could do.
         raise SystemExit(0) from None
+
+
+def _planted(world: World) -> tuple[Any, ...]:
+    """Return the faults that are planted in this job: those who take somebody's place have none."""
+    global _first
+    _first = (_first or world.generation) if world.generation else 1
+    if not world.inject or _first > 1 or restarts():
+        return ()
+    from farandole.testing.faults import faults_of
+
+    return faults_of(world.inject)
 
 
 def leave_generation() -> None:

@@ -19,7 +19,6 @@ _check_keras()
 from farandole.engine import names as _names  # noqa: E402
 from farandole.engine.names import *  # noqa: F403, E402
 from farandole.engine.objects import allgather_object, broadcast_object  # noqa: E402
-from farandole.errors import no_elastic  # noqa: E402
 from farandole.keras import callbacks  # noqa: E402
 from farandole.keras.collectives import (  # noqa: E402
     Compression,
@@ -63,5 +62,8 @@ __all__ += _names.__all__
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        text = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(no_elastic(__name__) if name == "elastic" else text, name=name)
+        if name == "elastic":
+            from importlib import import_module
+
+            return import_module("farandole.keras.elastic")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

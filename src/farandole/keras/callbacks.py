@@ -263,11 +263,11 @@ class BroadcastGlobalVariablesCallback(keras.callbacks.Callback):  # type: ignor
             global_variables(model, self.local_variables) if build_optimizer(model) else None
         )
         outlines = allgather_object(
-            None if variables is None else [_outline(v) for v in variables],
+            None if variables is None else [outline(v) for v in variables],
             name="keras.broadcast.outlines",
         )
         # A worker that has loaded its model may be ahead of others, which build theirs later.
-        if variables is None or any(outline is None for outline in outlines):
+        if variables is None or any(each is None for each in outlines):
             return
         check_outlines(outlines, self.root_rank)
         broadcast_variables(variables, self.root_rank)
@@ -294,13 +294,13 @@ def check_outlines(outlines: Sequence[Sequence[Outline]], root: int) -> None:
     Paths may differ: Keras counts names up by what a process has made before.
     """
     wanted = outlines[root]
-    for rank, outline in enumerate(outlines):
-        if len(outline) != len(wanted):
+    for rank, found in enumerate(outlines):
+        if len(found) != len(wanted):
             raise MismatchError(
-                f"Rank {rank} has a model and optimizer with {len(outline)} variables, and rank "
+                f"Rank {rank} has a model and optimizer with {len(found)} variables, and rank "
                 f"{root}, whose values shall count, {len(wanted)}. Build the same on every rank."
             )
-        for theirs, roots in zip(outline, wanted, strict=True):
+        for theirs, roots in zip(found, wanted, strict=True):
             if theirs[1:] != roots[1:]:
                 raise MismatchError(
                     f"The variable {theirs[0]!r} is {_describe(theirs)} on rank {rank}, and "
@@ -333,12 +333,13 @@ def _slots(optimizer: Any, local: set[int]) -> list[Any]:
     return [kept[place] for kept in lists for place in places]
 
 
-def _outline(variable: Any) -> Outline:
+def outline(variable: Any) -> Outline:
+    """Return what tells variables of different models apart: path, shape and type."""
     return variable.path, tuple(int(n) for n in variable.shape), str(variable.dtype)
 
 
-def _describe(outline: Outline) -> str:
-    return f"{outline[2]} of shape {outline[1]}"
+def _describe(found: Outline) -> str:
+    return f"{found[2]} of shape {found[1]}"
 
 
 _WEIGHTS = (".weights.h5",)

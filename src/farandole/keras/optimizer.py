@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from farandole.elastic import generation
 from farandole.engine import context
 from farandole.engine.arguments import Average, gradient_reduction
 from farandole.engine.bucket_step import mark_as_json
@@ -77,6 +78,9 @@ class Marking(Protocol):
     def mark(self, kind: int, number: int) -> None:
         """Say where this rank stands between two steps."""
 
+    def close(self) -> None:
+        """Let go of the memory."""
+
 
 class Averaging:
     """How one optimizer's gradients are combined."""
@@ -105,25 +109,55 @@ class Averaging:
         """Whether gradients come scaled, by a LossScaleOptimizer."""
         self.batches = 0
         """Whose gradients have come in."""
-        self.context = context.current()
-        alone = process_set is not None and process_set.included() is False
-        self.engine: Engine | None = None if alone else context.engine_of(process_set)
-        """Of the workers that train together; None for one that trains alone."""
+        self._process_set = process_set
         self._average_passes, self._scale_local = average_passes, scale_local
         self._local: list[Any] = []
         self.paused = False
         """Whether the optimizer's own code is at work on gradients that are combined."""
         self.left_behind = False
         """Whether a step is under way that is left behind its end, and not from within."""
-        self._sums: list[Array | None] = []
-        self._summed = 0
+        self._bind()
         # With several workers their gradients tell more than those of batches.
         by_passes = self.size == 1 and passes > 1
         self._norms = PartNorms(passes, averaged=average_passes) if by_passes else None
         self._updates = 0
+        generation.on_new_generation(self._enter_generation)
+
+    def _bind(self) -> None:
+        """Combine gradients among the workers that there are now."""
+        self.context = context.current()
+        process_set = self._process_set
+        alone = process_set is not None and process_set.included() is False
+        self.engine: Engine | None = None if alone else context.engine_of(process_set)
+        """Of the workers that train together; None for one that trains alone."""
+        self._sums: list[Array | None] = []
+        self._summed = 0
         self._taking_part: frozenset[int] | None = None
         # By number and not by names: models that differ must meet there to find it out.
         self.meeting = "" if self.engine is None else self.engine.unique_name("optimizer", "")
+
+    def _enter_generation(self) -> None:
+        """Go on with other workers, in an elastic run; what was on its way is given up."""
+        mover, self.mover = self.mover, None
+        if mover is not None:
+            mover.close()
+        process_set = self._process_set
+        if process_set is not None and process_set.included() is None:
+            raise UsageError(
+                f"The process set of ranks {process_set.ranks}, in which a Keras optimizer "
+                "averages gradients, ended with its generation of workers, as ranks are dealt "
+                "anew. Use a DistributedOptimizer of all workers in elastic runs."
+            )
+        self._bind()
+
+    @property
+    def in_step(self) -> bool:
+        """Whether gradients have come in that no update was made with."""
+        return self._summed > 0
+
+    def forget(self) -> None:
+        """Give up a sum of gradients that is not complete."""
+        self._sums, self._summed = [], 0
 
     @property
     def size(self) -> int:
@@ -133,7 +167,10 @@ class Averaging:
     @property
     def idle(self) -> bool:
         """Whether gradients are applied as they are: one worker, or combined already."""
-        return self.paused or (self.size == 1 and self.passes == 1)
+        if self.paused or self.size > 1 or self.passes > 1:
+            return self.paused
+        # What TensorFlow has compiled for one worker serves several later, in an elastic run.
+        return not (generation.is_elastic() and backends.backend_name() == "tensorflow")
 
     @property
     def backend(self) -> backends.Backend:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from farandole.elastic import generation
 from farandole.engine import context
 from farandole.engine.bucket_step import BEGIN_EPOCH, END, END_EPOCH
 from farandole.engine.objects import allgather_object
@@ -55,6 +56,7 @@ def install() -> None:
     if _installed:
         return
     _installed = True
+    generation.on_new_generation(_compile_anew)
     replacements = {"compile": _compile, "fit": _fit, "evaluate": _quiet, "predict": _quiet}
     if backend_name() == "jax":
         replacements["make_train_function"] = _make_train_function
@@ -70,6 +72,12 @@ def install() -> None:
 def remember(model: Any) -> None:
     """Count a model with a wrapped optimizer to those of `common_models`."""
     _models[next(_numbers)] = model
+
+
+def _compile_anew() -> None:
+    """Have models compile their steps for the workers that there are now."""
+    for model in list(_models.values()):
+        model.train_function = None
 
 
 def common_models() -> list[Any]:

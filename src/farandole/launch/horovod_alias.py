@@ -23,6 +23,7 @@ _ROOMS = {
     "common": "farandole.horovod.common",
     "runner": "farandole.horovod.runner",
 }
+_MODULES = {"common.elastic": "farandole.elastic.state"}
 _INSTEAD = {
     "ray": "Instead of RayExecutor, use farandole.ray.run(fn, num_workers=N): docs/how-to/ray.md.",
 }
@@ -101,7 +102,8 @@ class _Finder:
         if parent is not None and not _is_ours(parent):
             return None  # an installed Horovod without that part
         room, dot, rest = fullname.removeprefix("horovod.").partition(".")
-        meant = f"{_ROOMS.get(room, f'farandole.{room}')}{dot}{rest}"
+        meant = _MODULES.get(f"{room}{dot}{rest}")
+        meant = meant or f"{_ROOMS.get(room, f'farandole.{room}')}{dot}{rest}"
         if room not in _ROOMS or find_spec(_ROOMS[room]) is None or find_spec(meant) is None:
             advice = _INSTEAD.get(room, "docs/reference/horovod.md lists what it has.")
             # Of a module that is there, what it has is something else.

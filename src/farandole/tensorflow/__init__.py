@@ -26,7 +26,6 @@ except ImportError as _error:
 
 from farandole.engine import names as _names
 from farandole.engine.names import *  # noqa: F403
-from farandole.errors import no_elastic
 from farandole.tensorflow import mpi_ops, util
 from farandole.tensorflow.collectives import (
     allgather,
@@ -110,5 +109,10 @@ def __getattr__(name: str) -> Any:
         from farandole.tensorflow.sync_batch_norm import SyncBatchNormalization
 
         return SyncBatchNormalization
-    text = f"farandole.tensorflow has no {name}: it has {', '.join(__all__)}."
-    raise AttributeError(no_elastic(__name__) if name == "elastic" else text, name=name)
+    if name == "elastic":
+        from importlib import import_module
+
+        return import_module("farandole.tensorflow.elastic")
+    raise AttributeError(
+        f"farandole.tensorflow has no {name}: it has {', '.join(__all__)}.", name=name
+    )

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -22,7 +23,13 @@ from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext
 
 from farandole.engine import context
 from farandole.engine.arrays import aligned
-from farandole.errors import MismatchError, PeerDiedError, UnfitError, UsageError
+from farandole.errors import (
+    CollectiveError,
+    MismatchError,
+    PeerDiedError,
+    UnfitError,
+    UsageError,
+)
 from farandole.transport.reduction import Array
 
 Work = Callable[..., Sequence[Any]]
@@ -68,8 +75,10 @@ def call(
     def callback(_: Any, *values: Any) -> list[Array]:
         try:
             results = work(*map(np.asarray, values))
-        except PeerDiedError as error:
-            _note(error)
+        except CollectiveError as error:
+            _failed.append(error)
+            if isinstance(error, PeerDiedError):
+                _note(error)
             raise
         return [_kept(result) if borrowed else result for result in results]
 
@@ -84,6 +93,22 @@ def call(
     for tensor, output in zip(tensors, outputs, strict=True):
         tensor.set_shape(output.shape)
     return tensors
+
+
+_failed: list[CollectiveError] = []
+"""What callbacks have raised since `unwrapping` was entered last."""
+
+
+@contextmanager
+def unwrapping() -> Iterator[None]:
+    """Raise what a callback raised as it was, and not as TensorFlow puts it."""
+    _failed.clear()
+    try:
+        yield
+    except tf.errors.OpError as error:
+        if not _failed:
+            raise
+        raise _failed.pop(0) from error
 
 
 def like(tensor: Any) -> Any:

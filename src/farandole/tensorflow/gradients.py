@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from farandole.elastic import generation
 from farandole.engine import context
 from farandole.engine.arguments import Average, gradient_reduction
 from farandole.engine.engine import Engine
@@ -314,6 +315,8 @@ def combine(gradients: Sequence[Any], sources: Sequence[Any], way: Way) -> list[
         way: how.
     """
     plain = way.compressor is NoneCompressor and current() is None
+    # What is traced for one worker serves several later, in an elastic run.
+    plain = plain and not generation.is_elastic()
     if way.alone or (plain and way.workers() == 1):
         return list(gradients)
     given = [_prepared(gradient, way) for gradient in gradients]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -63,6 +65,64 @@ class FailAt:
             "abort": signal.SIGABRT,
         }[self.mode]
         os.kill(os.getpid(), signum)
+
+
+# Faults that `farandole run --inject` plants: text on the command line, and in a variable.
+
+_INJECT_USAGE = (
+    "Give one as 'kill rank=1 step=120', with a range to choose from (step=50-150) where it shall "
+    f"be random; rank=random chooses one of all. Ways to fail: {', '.join(get_args(Mode))}."
+)
+
+
+def parse_fault(text: str, *, size: int, chance: random.Random) -> FailAt:
+    """Read a fault from a command line, and choose what it leaves to chance.
+
+    Args:
+        text: A way to fail, and where: `kill rank=1 step=120`.
+        size: The number of workers.
+        chance: Chooses ranks and steps.
+
+    Raises:
+        UsageError: It is not understood, or there is no such rank.
+    """
+    mode, *settings = text.split() or [""]
+    given = dict(setting.partition("=")[::2] for setting in settings)
+    rank, step = given.pop("rank", "random"), given.pop("step", "1")
+    low, dash, high = step.partition("-")
+    numbers = (low, high if dash else low)
+    if mode not in get_args(Mode) or given or not all(number.isdecimal() for number in numbers):
+        raise UsageError(f"--inject {text!r} is not a fault. {_INJECT_USAGE}")
+    if rank == "random":
+        rank = str(chance.randrange(size))
+    first, last = map(int, numbers)
+    if not rank.isdecimal() or int(rank) >= size or not 1 <= first <= last:
+        raise UsageError(
+            f"--inject {text!r}: ranks go from 0 to {size - 1}, and steps are counted from 1."
+        )
+    return FailAt(rank=int(rank), step=chance.randint(first, last), mode=mode)  # type: ignore[arg-type]
+
+
+def faults_text(faults: Sequence[FailAt]) -> str:
+    """Return faults as the value of FARANDOLE_INJECT."""
+    return ",".join(f"{fault.mode}:{fault.rank}:{fault.step}" for fault in faults)
+
+
+def faults_of(text: str) -> tuple[FailAt, ...]:
+    """Read what `faults_text` has written.
+
+    Raises:
+        UsageError: It has not.
+    """
+    found = []
+    for each in text.split(",") if text else ():
+        mode, rank, step = (*each.split(":"), "", "")[:3]
+        if mode not in get_args(Mode) or not rank.isdecimal() or not step.isdecimal():
+            raise UsageError(
+                f"FARANDOLE_INJECT={text!r} is not what `farandole run --inject` sets."
+            )
+        found.append(FailAt(rank=int(rank), step=int(step), mode=mode))  # type: ignore[arg-type]
+    return tuple(found)
 
 
 def _run_out_of_memory() -> None:

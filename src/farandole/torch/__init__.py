@@ -22,7 +22,7 @@ from farandole.engine import names as _names
 from farandole.engine.context import init
 from farandole.engine.names import *  # noqa: F403
 from farandole.engine.objects import allgather_object, broadcast_object
-from farandole.errors import HorovodInternalError, no_elastic
+from farandole.errors import HorovodInternalError
 from farandole.torch import mpi_ops
 from farandole.torch.by_name import sparse_allreduce_async
 from farandole.torch.collectives import (
@@ -107,5 +107,8 @@ __all__ += _names.__all__
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        text = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(no_elastic(__name__) if name == "elastic" else text, name=name)
+        if name == "elastic":
+            from importlib import import_module
+
+            return import_module("farandole.torch.elastic")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

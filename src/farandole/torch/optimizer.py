@@ -5,10 +5,12 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from farandole.elastic import generation
 from farandole.engine import context
 from farandole.engine.arguments import Adasum, Average, check_op, gradient_reduction, reduction_of
 from farandole.engine.bucket_step import OverlapTrial
@@ -22,6 +24,7 @@ from farandole.torch.compression import Compression, SendOptions, compressor_of,
 from farandole.torch.operations import allreduce_operation, group
 from farandole.torch.reducer import GradientReducer
 from farandole.torch.sharded import Sharding, refusal, say
+from farandole.transport.reduction import Reduction
 
 _STEP_AFTER_SYNCHRONIZE = (
     "optimizer.step() called without optimizer.skip_synchronize() context after "
@@ -39,6 +42,8 @@ class _Distributed(torch.optim.Optimizer):
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Average the gradients, then step."""
         hvd = self._hvd
+        if hvd.unbound:
+            self._bind_to_set()
         if hvd.deltas is not None:
             return self._step_by_deltas(hvd.deltas, closure)
         if hvd.sharding is not None:
@@ -61,6 +66,8 @@ class _Distributed(torch.optim.Optimizer):
 
     def _synchronize(self) -> None:
         hvd = self._hvd
+        if hvd.unbound:
+            self._bind_to_set()
         if ended():
             # The script caught the first one, and went on.
             if hvd.reducer is not None:
@@ -102,7 +109,7 @@ class _Distributed(torch.optim.Optimizer):
         """Add parameters; their gradients are averaged, too."""
         super(self.__class__, self).add_param_group(param_group)
         hvd, number = self._hvd, len(self.param_groups) - 1
-        names = _names_of_group(number, self.param_groups[-1]["params"], hvd.given_names)
+        names = _names_of_group(number, self.param_groups[-1]["params"], hvd.how.given_names)
         self._parameter_names.update(names)
         if hvd.reducer is not None:
             hvd.reducer.add(list(names.values()), list(names))
@@ -110,6 +117,7 @@ class _Distributed(torch.optim.Optimizer):
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Change how many backward passes are summed before a step."""
         _check_passes(passes)
+        self._hvd.how.passes = passes
         if self._hvd.reducer is not None:
             self._hvd.reducer.set_passes(passes)
 
@@ -200,6 +208,32 @@ class _Distributed(torch.optim.Optimizer):
             parameters = [p for group in self.param_groups for p in group["params"]]
             torch.nn.utils.clip_grad_norm_(parameters, self._hvd.max_grad_norm)
 
+    def _enter_generation(self) -> None:
+        """Go on with other workers, in an elastic run; what was on its way is given up."""
+        hvd = self._hvd
+        for parameter in (p for each in self.param_groups for p in each["params"]):
+            if parameter.grad is not None:
+                # It lies in memory that is shared with those of before.
+                parameter.grad = None if hvd.under_way else parameter.grad.clone()
+        if hvd.reducer is not None:
+            hvd.reducer.close()
+        if hvd.how.process_set.included() is None:
+            hvd.reducer, hvd.deltas, hvd.unbound = None, None, True
+        else:
+            hvd.bind(self)
+
+    def _bind_to_set(self) -> None:
+        """Go on in a process set that was made again in this generation."""
+        process_set = self._hvd.how.process_set
+        if process_set.included() is None:
+            raise UsageError(
+                f"The process set of ranks {process_set.ranks}, in which this optimizer averages "
+                "gradients, ended with its generation of workers, as ranks are dealt anew. Make it "
+                "again in a function that you give to state.register_reset_callbacks: "
+                "hvd.add_process_set(process_set), with HOROVOD_DYNAMIC_PROCESS_SETS=1."
+            )
+        self._hvd.bind(self)
+
     def _step_alone(self, *arguments: Any) -> Any:
         self._count_step()
         if not arguments:
@@ -228,21 +262,32 @@ def _call_hooks(optimizer: torch.optim.Optimizer) -> None:
     del optimizer
 
 
+@dataclass(slots=True, kw_only=True)
+class _How:
+    """What a wrapped optimizer was asked to do, among whatever workers there are."""
+
+    reduction: Reduction | None
+    """Of gradients; None for Adasum, which combines what steps have changed."""
+    passes: int
+    sending: SendOptions
+    given_names: dict[torch.nn.Parameter, str]
+    process_set: ProcessSet
+    sharded: bool | None
+    """Whether workers share weights; None leaves it to the launcher."""
+    max_grad_norm: float | None
+
+
 class _State:
     """What a wrapped optimizer knows beyond its own state."""
 
-    def __init__(
-        self,
-        reducer: GradientReducer | None,
-        deltas: Deltas | None,
-        given_names: dict[torch.nn.Parameter, str],
-        max_grad_norm: float | None,
-    ) -> None:
+    def __init__(self, how: _How) -> None:
+        self.how = how
         self.context = context.current()
-        self.max_grad_norm = max_grad_norm
-        self.reducer = reducer
-        self.deltas = deltas
-        self.given_names = given_names
+        self.max_grad_norm = how.max_grad_norm
+        self.reducer: GradientReducer | None = None
+        self.deltas: Deltas | None = None
+        self.unbound = False
+        """Whether its process set ended with a generation."""
         self.synchronize_on_step = True
         self.synchronized = False
         self.warned = False
@@ -252,6 +297,54 @@ class _State:
     def sharding(self) -> Sharding | None:
         """What the weights are shared by, as long as they are."""
         return None if self.reducer is None else self.reducer.sharding
+
+    @property
+    def under_way(self) -> bool:
+        """Whether gradients have come in since the last step."""
+        return self.reducer is not None and self.reducer.under_way
+
+    def bind(self, optimizer: Any) -> None:
+        """Combine gradients among the workers that there are now."""
+        how, now = self.how, context.current()
+        self.context, self.reducer, self.deltas = now, None, None
+        self.synchronized = self.unbound = False
+        engine = None if how.process_set.included() is False else context.engine_of(how.process_set)
+        if engine is None or engine.size == 1:
+            return
+        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        names = [optimizer._parameter_names[parameter] for parameter in parameters]
+        sharding = self._share_weights(optimizer, engine)
+        if how.reduction is None:
+            self.deltas = Deltas(engine, names, how.sending.compressor)
+            return
+        self.reducer = GradientReducer(
+            engine,
+            names,
+            parameters,
+            how.reduction,
+            how.passes,
+            # A sharded update begins when all gradients are there.
+            OverlapTrial(
+                now.world.overlap if sharding is None else "off", spare_cores=now.spare_cores
+            ),
+            sending=replace(how.sending, sharded=sharding is not None),
+            sharding=sharding,
+        )
+
+    def _share_weights(self, optimizer: Any, engine: Engine) -> Sharding | None:
+        """Return what weights are shared by, if that was asked for and can be."""
+        how = self.how
+        if not (self.context.world.sharded if how.sharded is None else how.sharded):
+            return None
+        adasum = how.reduction is None
+        reason = "op=hvd.Adasum combines what updates have changed" if adasum else ""
+        reason = reason or refusal(engine, optimizer, compressed=how.sending.compressor is not None)
+        if not reason:
+            return Sharding(optimizer, how.max_grad_norm)
+        how.sharded = False
+        if engine.rank == 0:
+            say(reason)
+        return None
 
 
 def DistributedOptimizer(  # noqa: N802 (Horovod's name)
@@ -306,7 +399,7 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     """
     if hasattr(optimizer, "_hvd"):
         raise UsageError("This optimizer is a DistributedOptimizer already; wrap it only once.")
-    compressor = compressor_of(compression)
+    compressor, how = compressor_of(compression), None
     if check_op(None, op) != Adasum or gradient_predivide_factor != 1.0:
         how = gradient_reduction(op, gradient_predivide_factor)
     _check_passes(backward_passes_per_step)
@@ -320,52 +413,36 @@ def DistributedOptimizer(  # noqa: N802 (Horovod's name)
     by_parameter: dict[torch.nn.Parameter, str] = {}
     for number, settings in enumerate(optimizer.param_groups):
         by_parameter |= _names_of_group(number, settings["params"], given)
-    names = [by_parameter[parameter] for parameter in parameters]
-    now = context.current()
-    alone = process_set.included() is False
-    engine = None if alone else context.engine_of(process_set)
-    reducer = deltas = sharding = None
-    if engine is not None and engine.size > 1:
-        if now.world.sharded if sharded is None else sharded:
-            reason = "op=hvd.Adasum combines what updates have changed" if op == Adasum else ""
-            reason = reason or refusal(engine, optimizer, compressed=compressor is not None)
-            if not reason:
-                sharding = Sharding(optimizer, max_grad_norm)
-            elif engine.rank == 0:
-                say(reason)
-        if op == Adasum:
-            deltas = Deltas(engine, names, compressor)
-        else:
-            # A sharded update begins when all gradients are there.
-            overlap = OverlapTrial(
-                now.world.overlap if sharding is None else "off", spare_cores=now.spare_cores
-            )
-            reducer = GradientReducer(
-                engine,
-                names,
-                parameters,
-                how,
-                backward_passes_per_step,
-                overlap,
-                sending=SendOptions(
-                    compressor=compressor,
-                    as_dense=sparse_as_dense,
-                    groups=groups_of(parameters, groups),
-                    sharded=sharding is not None,
-                ),
-                sharding=sharding,
-            )
+    sending = SendOptions(
+        compressor=compressor,
+        as_dense=sparse_as_dense,
+        groups=groups_of(parameters, groups),
+    )
+    state = _State(
+        _How(
+            reduction=how,
+            passes=backward_passes_per_step,
+            sending=sending,
+            given_names=given,
+            process_set=process_set,
+            sharded=sharded,
+            max_grad_norm=max_grad_norm,
+        )
+    )
+    wrapped: Any = optimizer
+    wrapped._parameter_names = by_parameter
+    # What can be shared depends on the class that the optimizer has before.
+    state.bind(wrapped)
     kind = type(optimizer)
     own = {
         name: value for name, value in vars(_Distributed).items() if name not in _CLASS_FURNITURE
     }
     # The very object, and not a copy: schedulers that were made before hold on to it.
-    wrapped: Any = optimizer
     wrapped.__class__ = type(kind.__name__, (kind,), own)
     # They also put a counting wrapper of the old step() on it.
     wrapped.__dict__.pop("step", None)
-    wrapped._hvd = _State(reducer, deltas, given, max_grad_norm)
-    wrapped._parameter_names = by_parameter
+    wrapped._hvd = state
+    generation.on_new_generation(wrapped._enter_generation)
     return wrapped
 
 

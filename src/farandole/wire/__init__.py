@@ -11,12 +11,13 @@ whole message through pickle, not only itself: references between its parts stay
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from farandole.errors import FarandoleError, ObjectFormatError, PickleRefusedError, UsageError
 from farandole.wire.plain import NotPlainError, Reader, Writer
 
-__all__ = ["decode", "encode"]
+__all__ = ["decode", "encode", "with_parts"]
 
 _FORMAT = 0xFA
 _PLAIN = 0x01
@@ -49,6 +50,23 @@ def encode(obj: Any, *, allow_pickle: bool) -> bytes:
             "FARANDOLE_ALLOW_PICKLE=1 on every rank if you trust every host of this job."
         ) from None
     return bytes((_FORMAT, _PICKLE)) + _pickled(obj, not_plain)
+
+
+def with_parts(obj: Any, use: Callable[[Sequence[bytes | memoryview]], None]) -> None:
+    """Have plain data used as the parts of its bytes, large tensors and arrays where they lie.
+
+    Raises:
+        UsageError: `obj` holds something that is not plain data.
+    """
+    writer = Writer(bytes((_FORMAT, _PLAIN)))
+    try:
+        writer.put(obj)
+    except NotPlainError as error:
+        raise UsageError(
+            f"{error.where()} {error.reason}: only plain data is kept beyond this process "
+            "(numbers, strings, lists, dicts, tensors, arrays)."
+        ) from None
+    use(writer.parts)
 
 
 def decode(data: bytes, *, allow_pickle: bool) -> Any:

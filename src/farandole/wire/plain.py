@@ -68,7 +68,7 @@ class Writer:
     """Writes one object; parts are kept as buffers so that a large tensor is copied once."""
 
     def __init__(self, header: bytes) -> None:
-        self._parts: list[bytes | memoryview] = [header]
+        self.parts: list[bytes | memoryview] = [header]
         self._owners: list[Any] = []
         self._depth = 0
         # By id, with the object itself: an id is only its own while it lives.
@@ -77,7 +77,7 @@ class Writer:
     def write(self, obj: Any) -> bytes:
         """Return the message."""
         self.put(obj)
-        return b"".join(self._parts)
+        return b"".join(self.parts)
 
     def put(self, obj: Any) -> None:
         """Write `obj` with its tag."""
@@ -115,7 +115,7 @@ class Writer:
 
     def raw(self, data: bytes | memoryview) -> None:
         """Write bytes whose length the reader knows."""
-        self._parts.append(data)
+        self.parts.append(data)
 
     def blob(self, data: bytes | memoryview, *, owner: Any = None) -> None:
         """Write bytes after their length; `owner` lives on if `data` is a view without one."""

@@ -65,6 +65,8 @@ class World:
     """HOROVOD_DYNAMIC_PROCESS_SETS=1: process sets may be added and removed after init()."""
     address: str = ""
     """FARANDOLE_ADDRESS: where workers of other hosts reach this one; "" to find it by routing."""
+    inject: str = ""
+    """FARANDOLE_INJECT: the faults that `farandole run --inject` plants."""
     board: str | None = None
     """Path of the launcher's bulletin board; None when another launcher started this worker."""
     generation: int = 0
@@ -224,6 +226,7 @@ class _Reader:
             hostname=self.hostname,
             start_timeout_s=self.start_timeout_s(),
             transport=self.transport(),
+            inject=self.env.get("FARANDOLE_INJECT", ""),
             overlap=self.overlap(),
             sharded=self.env.get("FARANDOLE_SHARDED", "0") not in ("0", ""),
             pickle_allowed=self.env.get("FARANDOLE_ALLOW_PICKLE") == "1",

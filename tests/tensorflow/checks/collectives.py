@@ -342,8 +342,8 @@ def check_names() -> None:
 
 
 def check_a_name_that_is_not_there() -> None:
-    with raises(AttributeError, "farandole.tensorflow has no elastic"):
-        _ = hvd.elastic
+    with raises(AttributeError, "farandole.tensorflow has no nothing: it has DistributedGradient"):
+        _ = hvd.nothing
 
 
 def check_compression() -> None:

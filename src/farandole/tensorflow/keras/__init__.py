@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import keras as _keras
 
-from farandole.errors import UsageError, no_elastic
+from farandole.errors import UsageError
 from farandole.keras import *  # noqa: F403
 from farandole.keras import __all__ as __all__
 
@@ -21,5 +21,8 @@ if _keras.backend.backend() != "tensorflow":
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
-        text = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(no_elastic(__name__) if name == "elastic" else text, name=name)
+        if name == "elastic":
+            from importlib import import_module
+
+            return import_module("farandole.tensorflow.keras.elastic")
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)

@@ -1,8 +1,19 @@
-"""What Horovod has here is not there yet; importing this says so."""
+"""What is called horovod.tensorflow.keras.elastic: that of Keras 3."""
 
 from __future__ import annotations
 
-from farandole.errors import no_elastic
+from farandole.keras.elastic import (
+    CommitStateCallback,
+    KerasState,
+    UpdateBatchStateCallback,
+    UpdateEpochStateCallback,
+    run,
+)
 
-# Without a name: Python would take it for its own, and say of `from ... import elastic` less.
-raise ModuleNotFoundError(no_elastic(__package__))
+__all__ = [
+    "CommitStateCallback",
+    "KerasState",
+    "UpdateBatchStateCallback",
+    "UpdateEpochStateCallback",
+    "run",
+]

@@ -1,0 +1,1 @@
+"""What programs import from Horovod's elastic runner."""
