@@ -342,7 +342,7 @@ def check_names() -> None:
 
 
 def check_a_name_that_is_not_there() -> None:
-    with raises(AttributeError, "farandole.tensorflow has no nothing: it has DistributedGradient"):
+    with raises(AttributeError, "farandole.tensorflow has no nothing: it has Compression"):
         _ = hvd.nothing
 
 
