@@ -96,7 +96,7 @@ NAN = line("bad_batch", step=3, values=16, where="train.py:20")
 CASES: dict[str, tuple[list[Lines], list[Lines]]] = {
     "FD201": ([epochs(SHUFFLED)] * 2, GOOD),
     "FD202": ([epochs(SHUFFLED), epochs(OTHER)], GOOD),
-    "FD203": ([epochs(half, half) for half in HALVES], GOOD),
+    "FD203": ([epochs(half, half, **SHARD) for half in HALVES], GOOD),
     "FD204": ([epochs(half[:20], half[:20], **SHARD) for half in HALVES], GOOD),
     "FD205": (
         [[loader(iterable=True, workers=2), hidden(half[:16] * 2)] for half in HALVES],
@@ -198,6 +198,11 @@ def test_augmentation_that_gives_the_same_sample_again_is_found() -> None:
 def test_samples_drawn_with_replacement_may_be_the_same() -> None:
     lines = [epochs(order, replacement=True) for order in (SHUFFLED, OTHER)]
     assert "with replacement" in look("FD202", ranks(lines)).not_checked["FD202"]
+
+
+def test_a_sampler_of_the_script_s_own_may_keep_its_order() -> None:
+    lines = [epochs(half, half) for half in HALVES]
+    assert look("FD203", ranks(lines)).passed == ("FD203",)
 
 
 def test_a_loop_of_the_script_s_own_has_passes_too() -> None:

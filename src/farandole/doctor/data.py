@@ -414,7 +414,7 @@ def same_order(job: Job) -> Iterator[Seen]:
                     continue
                 compared += 1
                 first, second = before.indices[:count], after.indices[:count]
-                if first == second and not _ascending(first):
+                if first == second and feed.loader.shuffle and not _ascending(first):
                     yield Seen(
                         text=f"The first {count} samples of epoch {after.number + 1} came in the "
                         f"order of epoch {before.number + 1}, which is shuffled.",
