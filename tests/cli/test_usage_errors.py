@@ -131,7 +131,7 @@ bench allreduce --launches two | --launches two: give a whole number
 bench allreduce --peers gloo,nccl | --peers nccl: choose from gloo,
 bench train --models vgg | --models vgg: choose from mlp, cnn, resnet18
 bench train -np 1,2 | -np 1,2 does not fit `bench train`: give one number
-bench overhead -np 2 | -np does not fit `bench overhead`. It is for allreduce, train, ranks
+bench overhead -np 2 | -np does not fit `bench overhead`. It is for allreduce, train, sharded, ranks
 bench ranks -np 1,-2 | -np 1,-2: give numbers from 1 up
 bench train --backend jax | --backend jax is for Keras. Add --framework keras
 bench train --framework keras --backend mxnet | --backend mxnet: choose from
