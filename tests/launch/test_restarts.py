@@ -13,10 +13,10 @@ from farandole.launch import restarts
 from farandole.launch.elastic_options import ElasticOptions
 from farandole.launch.launcher import Outcome
 from farandole.launch.plan import Plan
-from farandole.launch.restarts import KeptStates, with_restarts
+from farandole.launch.restarts import JobStates, with_restarts
 from farandole.launch.supervisor import Verdict
 from farandole.world.board import Failure
-from farandole.world.kept import Kept
+from farandole.world.stored_state import StoredState
 from tests.conftest import clean_environ, cli_argv
 
 PLAN = Plan(
@@ -101,21 +101,21 @@ def test_a_host_that_is_not_there_yet(pauses: list[float]) -> None:
 
 
 def test_states_go_to_the_worker_of_the_same_rank() -> None:
-    states = KeptStates()
+    states = JobStates()
     for worker in range(3):
-        kept = Kept(states.of(worker, worker, first=True).paths)
-        kept.write([b"worker %d" % worker])
-        kept.close()
+        stored = StoredState(states.of(worker, worker, first=True).paths)
+        stored.write([b"worker %d" % worker])
+        stored.close()
     # Worker 0 is lost, and worker 3 joins as the last rank.
     states.of(3, 2, first=False)
     states.keep_only([1, 2, 3])
     before = len(list(Path("/proc/self/fd").iterdir()))
     states.next_round([1, 2, 3])
     for rank, expected in ((0, b"worker 1"), (1, b"worker 2"), (2, None)):
-        kept = Kept(states.of(rank, rank, first=True).paths)
-        found = kept.read()
+        stored = StoredState(states.of(rank, rank, first=True).paths)
+        found = stored.read()
         assert (None if found is None else bytes(found)) == expected
-        kept.close()
+        stored.close()
     # A round that was over before it began changes nothing.
     states.next_round([0, 1, 2])
     assert len(list(Path("/proc/self/fd").iterdir())) == before
@@ -123,20 +123,20 @@ def test_states_go_to_the_worker_of_the_same_rank() -> None:
 
 
 def test_a_state_outlives_a_worker_that_dies_before_training_begins_again() -> None:
-    states = KeptStates()
-    kept = Kept(states.of(0, 0, first=True).paths)
-    kept.write([b"state"])
-    kept.close()
+    states = JobStates()
+    stored = StoredState(states.of(0, 0, first=True).paths)
+    stored.write([b"state"])
+    stored.close()
     states.next_round([0])
     states.of(0, 0, first=True, running=[])
-    kept = Kept(states.of(1, 0, first=True, running=[]).paths)
-    assert kept.read() == b"state"
-    kept.close()
+    stored = StoredState(states.of(1, 0, first=True, running=[]).paths)
+    assert stored.read() == b"state"
+    stored.close()
     # This round ends before anybody trained.
     states.next_round([])
-    kept = Kept(states.of(0, 0, first=True, running=[]).paths)
-    assert kept.read() == b"state"
-    kept.close()
+    stored = StoredState(states.of(0, 0, first=True, running=[]).paths)
+    assert stored.read() == b"state"
+    stored.close()
     states.close()
 
 

@@ -15,8 +15,8 @@ from types import MethodType
 
 from farandole.errors import CollectiveError, UsageError
 from farandole.world.generations import membership
-from farandole.world.kept import kept
-from farandole.world.kept import restarts as kept_restarts
+from farandole.world.stored_state import restarts as count_restarts
+from farandole.world.stored_state import stored_state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +146,7 @@ def _call_registered() -> None:
 
 def keeps() -> bool:
     """Say whether the launcher keeps what is stored (`--max-restarts`)."""
-    return kept() is not None
+    return stored_state() is not None
 
 
 def store(parts: Sequence[bytes | memoryview]) -> None:
@@ -158,7 +158,7 @@ def store(parts: Sequence[bytes | memoryview]) -> None:
     Raises:
         OSError: There is no memory for them; what was stored before is still there.
     """
-    mine = kept()
+    mine = stored_state()
     if mine is not None:
         mine.write(parts)
 
@@ -169,10 +169,10 @@ def stored() -> memoryview | None:
     None where nothing is stored, and in a process that has stored something itself. Copy what is
     needed before anything is stored again.
     """
-    mine = kept()
+    mine = stored_state()
     return None if mine is None or mine.written else mine.read()
 
 
 def restarts() -> int:
     """Return how often all workers of this job have been started again (`--max-restarts`)."""
-    return kept_restarts()
+    return count_restarts()

@@ -36,8 +36,8 @@ from farandole.world.board import Board
 from farandole.world.cores import allowed_processors, host_cores, read_cores
 from farandole.world.environment import World, read_world
 from farandole.world.generations import GenerationBoard, membership
-from farandole.world.kept import restarts
 from farandole.world.rendezvous import BoardRendezvous, Rendezvous, SoloRendezvous, connect
+from farandole.world.stored_state import restarts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

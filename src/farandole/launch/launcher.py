@@ -18,7 +18,7 @@ from farandole.launch.local_workers import LocalWorkers, caught_signals, hold_po
 from farandole.launch.output import OutputFiles, Outputs, Show
 from farandole.launch.placement import numbered
 from farandole.launch.plan import Plan
-from farandole.launch.restarts import KeptStates, kept_states, with_restarts
+from farandole.launch.restarts import JobStates, job_states, with_restarts
 from farandole.launch.supervisor import (
     Event,
     Interrupted,
@@ -266,7 +266,7 @@ def launch(
         KeyboardInterrupt: Python's own, where the caller is not in the main thread or has its own
             way with signals (a notebook); all workers have ended by then.
     """
-    with kept_states(plan) as kept:
+    with job_states(plan) as kept:
 
         def one_round(plan: Plan) -> Outcome:
             return _one_round(
@@ -294,7 +294,7 @@ def _one_round(
     watch: Watch | None,
     own_process: bool,
     warm: WarmServer | None,
-    kept: KeptStates | None,
+    kept: JobStates | None,
 ) -> Outcome:
     """Start the workers once."""
     with contextlib.ExitStack() as stack:
@@ -334,7 +334,7 @@ def _one_round(
                     running = run.running
                 first = run is None or running is not None
                 files = kept.of(worker, rank, first=first, running=running)
-                variables["FARANDOLE_KEPT"] = files.variable
+                variables["FARANDOLE_STORED_STATE"] = files.variable
             variables |= {name: str(fd) for name, fd in fds.items()}
             workers.start(
                 worker, plan.argv, environ=variables, fds=list(fds.values()), cwd=plan.cwd

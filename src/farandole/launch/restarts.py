@@ -16,7 +16,7 @@ from farandole.launch.message import failure_lines
 from farandole.launch.output import Show
 from farandole.launch.plan import Plan
 from farandole.launch.supervisor import Verdict
-from farandole.world.kept import KeptFiles
+from farandole.world.stored_state import StateFiles
 
 if TYPE_CHECKING:
     from farandole.launch.launcher import Outcome
@@ -96,20 +96,20 @@ def _pause(pause_s: float) -> int:
         return signals.recv(1)[0] if ready else 0
 
 
-class KeptStates:
+class JobStates:
     """What workers have left with this launcher, over all rounds."""
 
     def __init__(self) -> None:
-        self._files: dict[int, KeptFiles] = {}
+        self._files: dict[int, StateFiles] = {}
         """Of the workers of this round, by number."""
         self._ranks: dict[int, int] = {}
         """For which rank each of them was started."""
-        self._before: dict[int, KeptFiles] = {}
+        self._before: dict[int, StateFiles] = {}
         """Of the last round, by rank."""
 
     def of(
         self, worker: int, rank: int, *, first: bool, running: Collection[int] | None = None
-    ) -> KeptFiles:
+    ) -> StateFiles:
         """Return the files of a worker that is started.
 
         Args:
@@ -124,7 +124,7 @@ class KeptStates:
         if files is None and worker not in self._files and ended:
             same = [each for each in ended if self._ranks[each] == rank]
             files = self._files.pop((same or ended)[0])
-        self._files[worker] = files or KeptFiles()
+        self._files[worker] = files or StateFiles()
         self._ranks[worker] = rank
         return self._files[worker]
 
@@ -136,7 +136,7 @@ class KeptStates:
                 then all workers, by the ranks that they were started for.
         """
         ranks = {worker: rank for rank, worker in enumerate(workers)} or self._ranks
-        chosen: dict[int, KeptFiles] = {}
+        chosen: dict[int, StateFiles] = {}
         for worker, rank in ranks.items():
             if worker in self._files and rank not in chosen:
                 chosen[rank] = self._files.pop(worker)
@@ -163,10 +163,10 @@ class KeptStates:
 
 
 @contextlib.contextmanager
-def kept_states(plan: Plan) -> Iterator[KeptStates | None]:
+def job_states(plan: Plan) -> Iterator[JobStates | None]:
     """Make room for workers' states, where a plan has restarts."""
     if plan.elastic is None or not plan.elastic.max_restarts:
         yield None
         return
-    with contextlib.closing(KeptStates()) as states:
+    with contextlib.closing(JobStates()) as states:
         yield states

@@ -8,34 +8,34 @@ from collections.abc import Iterator
 import pytest
 
 from farandole.errors import StartError
-from farandole.world.kept import VARIABLE, Kept, KeptFiles, kept, restarts
+from farandole.world.stored_state import VARIABLE, StateFiles, StoredState, restarts, stored_state
 
 
 @pytest.fixture
-def files() -> Iterator[KeptFiles]:
-    files = KeptFiles()
+def files() -> Iterator[StateFiles]:
+    files = StateFiles()
     yield files
     files.close()
 
 
 @pytest.fixture
-def mine(files: KeptFiles) -> Iterator[Kept]:
-    mine = Kept(files.paths)
+def mine(files: StateFiles) -> Iterator[StoredState]:
+    mine = StoredState(files.paths)
     yield mine
     mine.close()
 
 
-def read(kept: Kept) -> bytes | None:
-    found = kept.read()
+def read(mine: StoredState) -> bytes | None:
+    found = mine.read()
     return None if found is None else bytes(found)
 
 
-def test_the_newest_is_found_by_the_next_process(files: KeptFiles, mine: Kept) -> None:
+def test_the_newest_is_found_by_the_next_process(files: StateFiles, mine: StoredState) -> None:
     assert read(mine) is None
     assert not mine.written
     for number in range(4):
         mine.write([b"state ", memoryview(b"x" * (1000 - 300 * number)), b"", b"%d" % number])
-        other = Kept(files.paths)
+        other = StoredState(files.paths)
         assert read(other) == b"state " + b"x" * (1000 - 300 * number) + b"%d" % number
         assert not other.written
         other.close()
@@ -44,13 +44,13 @@ def test_the_newest_is_found_by_the_next_process(files: KeptFiles, mine: Kept) -
     assert read(mine) == b""
 
 
-def test_more_parts_than_one_write_takes(mine: Kept) -> None:
+def test_more_parts_than_one_write_takes(mine: StoredState) -> None:
     mine.write([bytes([number % 256]) * 3 for number in range(2000)])
     assert read(mine) == b"".join(bytes([number % 256]) * 3 for number in range(2000))
 
 
 def test_a_death_in_the_middle_leaves_what_was_there(
-    files: KeptFiles, mine: Kept, monkeypatch: pytest.MonkeyPatch
+    files: StateFiles, mine: StoredState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine.write([b"old"])
     mine.write([b"whole"])
@@ -64,12 +64,12 @@ def test_a_death_in_the_middle_leaves_what_was_there(
     assert read(mine) == b"whole"
 
 
-def test_where_nothing_is_kept(files: KeptFiles) -> None:
-    assert kept({}) is None
+def test_where_nothing_is_stored(files: StateFiles) -> None:
+    assert stored_state({}) is None
     assert (restarts({}), restarts({"FARANDOLE_RESTART": "3"})) == (0, 3)
-    mine = kept({VARIABLE: files.variable})
+    mine = stored_state({VARIABLE: files.variable})
     assert mine is not None
-    assert kept({VARIABLE: files.variable}) is mine
+    assert stored_state({VARIABLE: files.variable}) is mine
     mine.close()
     with pytest.raises(StartError, match="the launcher has ended"):
-        kept({VARIABLE: "/proc/0/fd/1:/proc/0/fd/2"})
+        stored_state({VARIABLE: "/proc/0/fd/1:/proc/0/fd/2"})

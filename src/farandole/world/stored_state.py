@@ -16,7 +16,7 @@ from pathlib import Path
 
 from farandole.errors import StartError
 
-VARIABLE = "FARANDOLE_KEPT"
+VARIABLE = "FARANDOLE_STORED_STATE"
 RESTART = "FARANDOLE_RESTART"
 _HEADER = struct.Struct("<QQQQ")
 _HEADER_BYTES = 64
@@ -25,7 +25,7 @@ _MAGIC = 0x4641_524B_4550_5431
 _MOST_PARTS = 512
 
 
-class KeptFiles:
+class StateFiles:
     """The two files of one worker, in the process that keeps them alive."""
 
     def __init__(self) -> None:
@@ -34,16 +34,16 @@ class KeptFiles:
         """Where a worker finds them."""
         for _ in range(2):
             if hasattr(os, "memfd_create"):
-                fd = os.memfd_create("farandole-kept", os.MFD_CLOEXEC)
+                fd = os.memfd_create("farandole-state", os.MFD_CLOEXEC)
                 self.paths.append(f"/proc/{os.getpid()}/fd/{fd}")
             else:
-                fd, path = tempfile.mkstemp(prefix="farandole-kept-")
+                fd, path = tempfile.mkstemp(prefix="farandole-state-")
                 self.paths.append(path)
             self._fds.append(fd)
 
     @property
     def variable(self) -> str:
-        """The value of a worker's variable FARANDOLE_KEPT."""
+        """The value of a worker's variable FARANDOLE_STORED_STATE."""
         return ":".join(self.paths)
 
     def close(self) -> None:
@@ -55,7 +55,7 @@ class KeptFiles:
         self._fds = []
 
 
-class Kept:
+class StoredState:
     """What a worker has with its launcher."""
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -132,14 +132,14 @@ class Kept:
 
 
 @functools.cache
-def _kept(paths: str) -> Kept:
-    return Kept(paths.split(":"))
+def _from_paths(paths: str) -> StoredState:
+    return StoredState(paths.split(":"))
 
 
-def kept(environ: Mapping[str, str] = os.environ) -> Kept | None:
+def stored_state(environ: Mapping[str, str] = os.environ) -> StoredState | None:
     """Return what this process has with its launcher; None where that keeps nothing."""
     paths = environ.get(VARIABLE)
-    return _kept(paths) if paths else None
+    return _from_paths(paths) if paths else None
 
 
 def restarts(environ: Mapping[str, str] = os.environ) -> int:
