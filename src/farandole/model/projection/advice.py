@@ -17,7 +17,7 @@ from farandole.model.projection.epochs import Goal, stable_sentence
 from farandole.model.projection.intervals import FARTHEST, Prediction, track_record
 from farandole.model.projection.join import ProjectionRow, Projector
 from farandole.model.projection.question import LinkSpeed, Question, default_links
-from farandole.model.projection.steps import FEW_SETTINGS
+from farandole.model.projection.steps import few_settings
 from farandole.study.records import Study
 
 _DAY_S = 86400.0
@@ -172,7 +172,6 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
     link_unknown = len(links) > 1 and not question.links
     critical = projector.epochs.critical_batch if projector.epochs else None
     farthest = max(one.throughput.ratio for one in (*rows, *(offer.outlook for offer in offers)))
-    settings = {(row.workers, row.hosts, row.batch) for row in data.rows}
     recipes = {dict(found.cell.params).get("recipe") for found in data.cells}
     recipe = (
         f"recipe {recipes.pop()}" if len(recipes - {None}) == 1 == len(recipes) else _OWN_RECIPE
@@ -201,7 +200,7 @@ def project(study: Study, info: ScalingInfo, question: Question) -> Projection:
         critical_batch=None if projector.known_batches is not None else critical,
         assumptions=tuple(dict.fromkeys(filter(None, _assumptions(projector)))),
         next=_next_step(projector, study.spec, rows, link_unknown=link_unknown),
-        track_record=track_record().sentence(farthest, few=len(settings) < FEW_SETTINGS),
+        track_record=track_record().sentence(farthest, few=few_settings(data.rows)),
     )
     headline = projection.fleet_sentence or projection.offers_sentence
     if question.workers:

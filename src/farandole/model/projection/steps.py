@@ -47,8 +47,10 @@ FORMS: Mapping[str, float] = {
     "tree, nothing hidden": 0.4,
     "cost per worker": 1.0,
     "growing cost per worker": 0.3,
+    "straight line": 1.0,
 }
-"""What each counts where all err alike: the one with most freedom less."""
+"""What each counts where all err alike: the one with most freedom less. The straight line of
+throughput competes where few settings were measured; many tell what it leaves out."""
 _SHARED = ("shared bus", "cost per worker", "growing cost per worker")
 # On public servers what few workers cost each other grows like a ring's cost where it is small, and
 # with each worker where it is large. These forms count as many times less as it is less than usual,
@@ -87,6 +89,9 @@ _MANY_HOSTS = (-0.15, 0.3)
 _SHARPNESS = (math.log(2.0), 0.7)
 # What two workers of a host compute slower than one alone: they share its memory and loaders.
 _SHARING = (math.log(0.02), 1.5)
+# What a straight line says that very many workers compute slower than one, of the same: two of them
+# lose about half of that.
+_LINE = 4.0
 # How far computing strays from a straight line in the batch.
 _BATCH = (0.0, 0.1)
 _VAGUE = 3.0
@@ -96,16 +101,16 @@ _REACHED = (math.log(0.55), 0.7)
 # What GPUs of one host reach over PCIe; nothing better is known where bytes were not stated.
 _INSIDE_BYTES_PER_S = (math.log(10e9), 0.9)
 
-_FIRST_SIGMA, _LEAST_SIGMA = 0.08, 0.04
+# Rows scatter less on one host, whose workers share no network with others.
+_LEAST_SIGMA, _LEAST_ON_ONE_HOST = 0.04, 0.02
 # How alike rows of one configuration are: they share their congestion, whatever the batch.
 _ALIKE = 0.7
 _WORST = 1.0
 _SHARP_STARTS = (-1.0, 1.5)
 # What no form has, of what is not computing: for each doubling beyond the measured workers, and
-# beyond the measured workers of one host.
-_DRIFT, _LOCAL_DRIFT = 0.07, 0.15
-# Fits to fewer settings (workers, hosts, batch) than these are calibrated apart.
-FEW_SETTINGS = 20
+# beyond the measured workers of one host. Across hosts few settings tell little of the network.
+_DRIFT, _LOCAL_DRIFT, _DRIFT_BETWEEN = 0.07, 0.25, 0.2
+_FEW_SETTINGS = 20
 _DRAWS = 100
 # The scale on which errors make weights: a fit that errs by so much more counts 1/e as much.
 _TEMPERATURE = 0.03
@@ -351,7 +356,11 @@ class ClosedForm:
             crowd = local - 1 if self.name == "shared bus" else _ring(local)
             shared = alone * (1 + value(SHARING) * crowd)
         late = value(JITTER) * alone * slowest(workers)
-        if serial:
+        if self.name == "straight line":
+            # Each worker adds the same to the throughput.
+            lost = _LINE * value(SHARING)
+            late = alone * ((1 + lost) / (1 + lost / workers) - 1)
+        elif serial:
             late = late + value(PER_WORKER) * _COSTS[self.name](workers)
             if self.name == "growing cost per worker":
                 late = late + value(PER_PAIR) * workers * (workers - 1)
@@ -400,6 +409,7 @@ _COSTS: Mapping[str, Callable[[Floats], Floats]] = {
     "tree, nothing hidden": lambda workers: 3 * np.log2(workers),
     "cost per worker": lambda workers: workers - 1,
     "growing cost per worker": lambda workers: workers - 1,
+    "straight line": lambda workers: 0 * workers,
 }
 
 
@@ -475,7 +485,7 @@ class StepFit:
 
         Launches that repeat one share what is odd about it.
         """
-        return len({(row.workers, row.hosts, row.batch) for row in self.rows}) < FEW_SETTINGS
+        return few_settings(self.rows)
 
     def at(self, workers: int, hosts: int, batch: int, /) -> Prediction:
         """Return the seconds of a step."""
@@ -525,7 +535,10 @@ class StepFit:
         farther = np.log2(np.maximum(1.0, workers / self.measured_workers))
         most_local = max(math.ceil(row.workers / row.hosts) for row in self.rows)
         fuller = np.log2(np.maximum(1.0, local / most_local))
-        rest = sigma**2 + exposed**2 * ((_DRIFT * farther) ** 2 + (_LOCAL_DRIFT * fuller) ** 2)
+        drift = _DRIFT_BETWEEN if self.few and self.crosses_hosts else _DRIFT
+        rest = max(sigma, _LEAST_SIGMA) ** 2 + exposed**2 * (
+            (drift * farther) ** 2 + (_LOCAL_DRIFT * fuller) ** 2
+        )
         columns = (
             mean,
             np.hypot(np.maximum(0.0, (fastest - lowest) / NORMAL_90), np.sqrt(rest)),
@@ -634,6 +647,11 @@ def fit_steps(
     )
 
 
+def few_settings(rows: Iterable[StepRow]) -> bool:
+    """Tell whether so few settings were measured that intervals are calibrated apart."""
+    return len({(row.workers, row.hosts, row.batch) for row in rows}) < _FEW_SETTINGS
+
+
 def _crowding(rows: Sequence[StepRow], *, told: bool) -> float:
     """Return how many times as much a bus or a cost per worker counts, by what workers cost."""
     counts = sorted({row.workers for row in rows})
@@ -674,11 +692,12 @@ def _fit_form(
     for number, (line, _) in enumerate(form.beliefs):
         for place, factor in line.items():
             lines[number, place] = factor
+    least = _LEAST_SIGMA if any(row.hosts > 1 for row in rows) else _LEAST_ON_ONE_HOST
     problem = Problem(
         log_times=lambda parameters: np.log(form.parts(places, parameters).total),
         observed=np.log([row.step_s for row in rows]),
         weights=1 / (1 + (np.bincount(labels)[labels] - 1) * _ALIKE),
-        sigma=_FIRST_SIGMA,
+        sigma=2 * least,
         lines=lines,
         mean=mean,
         sd=sd,
@@ -690,7 +709,7 @@ def _fit_form(
     first = solve(problem, starts)
     # 1.4826 turns a median absolute deviation into a standard deviation.
     scatter = 1.4826 * float(np.median(np.abs(first.residuals)))
-    solution = solve(replace(problem, sigma=max(_LEAST_SIGMA, scatter)), [first.parameters])
+    solution = solve(replace(problem, sigma=max(least, scatter)), [first.parameters])
     residuals = np.where(alone, solution.residuals, solution.left_out(labels))
     squares = np.clip(residuals, -_WORST, _WORST) ** 2
     squares = np.bincount(labels, weights=squares) / np.bincount(labels)
@@ -753,7 +772,10 @@ def _closed_forms(
         between,
     ]
     forms = []
+    few = few_settings(rows)
     for name, prior in FORMS.items():
+        if name == "straight line" and not few:
+            continue
         closed = ClosedForm(
             name=name,
             knots=knots,
