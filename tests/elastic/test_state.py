@@ -173,6 +173,13 @@ def test_training_goes_on_after_what_can_be_survived() -> None:
     ]
 
 
+def test_the_launcher_hears_who_has_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = Recorded()
+    monkeypatch.setattr(generation, "note_state", lambda: state.done.append("note"))
+    run_fn(lambda given: given.done.append("train"), lambda: None)(state)
+    assert state.done == ["sync", "note", "train"]
+
+
 def test_a_loss_while_the_next_generation_is_entered() -> None:
     lost: Iterator[bool] = iter([True, False])
 

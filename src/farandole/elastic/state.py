@@ -388,6 +388,7 @@ def run_fn(func: Callable[..., Any], reset: Callable[[], None]) -> Callable[...,
                         state.enter_generation(skip_sync=skip_sync)
                     elif not skip_sync:
                         state.sync()
+                    generation.note_state()
                     return func(state, *args, **kwargs)
                 except HorovodInternalError as error:
                     plain = reset is generation.next_generation and not generation.is_elastic()
