@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from farandole.recorder.samples import random_states, row_hashes
+from farandole.recorder import samples
+from farandole.recorder.samples import SampleLog, random_states, row_hashes
 from farandole.recorder.schedules import describe_root
 from tests.recorder.forks import Forks
 from tests.recorder.launching import launch
@@ -76,6 +78,55 @@ def test_the_root_of_a_loss_says_by_what_it_was_divided() -> None:
     assert describe_root(masked.grad_fn)["divisors"] == [6.0]
     assert describe_root((plain + masked).grad_fn)["known"]
     assert not describe_root(None)["known"]
+
+
+def test_what_keras_evaluates_on_is_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    class CallbackList:
+        params = None
+
+        def on_epoch_begin(self) -> None: ...
+        def on_train_begin(self) -> None: ...
+        def on_test_begin(self) -> None: ...
+        def on_test_end(self, logs: Any) -> None: ...
+        def on_predict_begin(self) -> None: ...
+        def on_predict_end(self) -> None: ...
+
+    told: list[dict[str, Any]] = []
+    recorder: Any = SimpleNamespace(
+        steps=0,
+        add_ending=lambda finish: None,
+        tell=lambda kind, **fields: told.append({"kind": kind, **fields}),
+    )
+    log = SampleLog()
+    monkeypatch.setattr(samples, "_log", log)
+    samples.install_keras(SimpleNamespace(callbacks=SimpleNamespace(CallbackList=CallbackList)))
+    log.opened(recorder)
+    loaders = [
+        torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(size, 8)), 4)
+        for size in (12, 8)
+    ]
+    callbacks = CallbackList()
+
+    def fetch(loader: Any, updates: int) -> None:
+        # As Keras does on torch: gradients are enabled in an evaluation too, and it counts
+        # batches and asks for no one more.
+        iterator = SimpleNamespace()
+        log.began(iterator, loader)
+        for batch in loader:
+            log.fetched(iterator, batch, recorder, True)
+            recorder.steps += updates
+
+    for _ in range(2):
+        callbacks.on_epoch_begin()
+        fetch(loaders[0], 1)
+        callbacks.on_test_begin()
+        fetch(loaders[1], 0)
+        callbacks.on_test_end({})
+    callbacks.on_epoch_begin()
+    fetch(loaders[0], 1)
+    log._finish()
+    passes = [(one["samples"], one["training"]) for one in told if one["kind"] == "pass"]
+    assert sorted(passes) == [(8, False)] * 2 + [(12, True)] * 3
 
 
 SCRIPT = """

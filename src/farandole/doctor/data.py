@@ -718,8 +718,6 @@ def validation_overlaps(job: Job) -> Iterator[Seen]:
         text=f"{common} of {count} samples of the validation ({percent(share)}) were trained on.",
         values={feed.rank: f"validation of {feed.loader.dataset or 'arrays'}"},
         where=feed.loader.where,
-        # Not sure yet: what Keras evaluates on was once taken for what it trains on.
-        severity="note" if job.framework in ("keras", "tensorflow") else None,
     )
 
 

@@ -171,6 +171,8 @@ class SampleLog:
         self._epochs = 0
         self._bad = 0
         self._early = False
+        self.keras_tests = False
+        """Whether Keras evaluates or predicts: it fetches with gradients enabled all the same."""
         self.fetches = 0
         """Batches that DataLoaders gave."""
         self.iterators = 0
@@ -290,7 +292,7 @@ class SampleLog:
         one = self._pass_of(iterator)
         steps = 0 if recorder is None else recorder.steps
         one.begin = steps if one.begin is None else one.begin
-        if grad:
+        if grad and not self.keras_tests:
             # A look at a first batch is no training.
             self._since = [each for each in self._since if each.loader != one.loader]
             self._since.append(one)
@@ -718,7 +720,18 @@ def install_torch(torch: Any) -> None:
 
 def install_keras(keras: Any) -> None:
     """Follow what Keras is asked to fit; the batches come by recorder/keras_data.py."""
-    _the_log()
+    log = _the_log()
+
+    def follow(name: str, tests: bool) -> None:
+        @wrap(keras.callbacks.CallbackList, name)
+        def method(original: Callable[..., Any], callbacks: Any, *args: Any, **kwargs: Any) -> Any:
+            log.keras_tests = tests
+            return original(callbacks, *args, **kwargs)
+
+    for what in ("test", "predict"):
+        follow(f"on_{what}_begin", True)
+        follow(f"on_{what}_end", False)
+    follow("on_epoch_begin", False)
 
     @wrap(keras.callbacks.CallbackList, "on_train_begin")
     def train_begin(original: Callable[..., Any], callbacks: Any, *args: Any) -> Any:
