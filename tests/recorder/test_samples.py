@@ -80,6 +80,22 @@ def test_the_root_of_a_loss_says_by_what_it_was_divided() -> None:
     assert not describe_root(None)["known"]
 
 
+def test_a_loader_of_each_epoch_is_one_and_never_another_that_lives() -> None:
+    def loader(size: int) -> Any:
+        data = torch.utils.data.TensorDataset(torch.randn(size, 8))
+        return torch.utils.data.DataLoader(data, 4)
+
+    log = SampleLog()
+    train, valid = loader(12), loader(8)
+    assert [log.begins(one) for one in (train, valid, train)] == [0, 1, 0]
+    del train
+    train = loader(12)
+    assert log.begins(train) == 0
+    del train
+    other = loader(20)
+    assert [log.begins(one) for one in (other, valid)] == [2, 1]
+
+
 def test_what_keras_evaluates_on_is_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
     class CallbackList:
         params = None

@@ -191,14 +191,25 @@ class SampleLog:
         """Return the number of a loader that a pass begins over."""
         number = self._numbers.get(loader)
         if number is None:
-            number = self._numbers[loader] = len(self._numbers)
-            if number >= _MOST_LOADERS:
-                return number
             try:
-                self._loaders[number] = self._describe(loader)
+                fields = self._describe(loader)
             except Exception:
-                self._loaders[number] = {}
+                fields = {}
+            number = self._numbers[loader] = self._number_for(fields)
+            if number < _MOST_LOADERS:
+                self._loaders.setdefault(number, fields)
         return number
+
+    def _number_for(self, fields: dict[str, Any]) -> int:
+        """Return a new number, or that of a loader like this one which is no more."""
+        told = [one for one in self._loaders if one < _MOST_LOADERS]
+        alive = set(self._numbers.values())
+        alike = ("where", "dataset", "dataset_size", "batch_size", "batches", "samplers")
+        for number in told:
+            known = self._loaders[number]
+            if number not in alive and all(known.get(a) == fields.get(a) for a in alike):
+                return number
+        return len(told)
 
     def _describe(self, loader: Any) -> dict[str, Any]:
         where, by_script = self._made.get(loader, ("", True))
