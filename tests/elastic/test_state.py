@@ -173,6 +173,18 @@ def test_training_goes_on_after_what_can_be_survived() -> None:
     ]
 
 
+def test_a_loss_while_ranks_synchronise_keeps_the_commit() -> None:
+    def broadcast(mine: Any) -> Any:
+        raise PeerDiedError("lost", culprit=0)
+
+    state: Any = ObjectState(bcast_object=broadcast, get_rank=lambda: 1, epoch=3)
+    state.epoch = 4
+    with pytest.raises(PeerDiedError):
+        state.sync()
+    state.restore()
+    assert state.epoch == 3
+
+
 def test_the_launcher_hears_who_has_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     state = Recorded()
     monkeypatch.setattr(generation, "note_state", lambda: state.done.append("note"))

@@ -55,20 +55,20 @@ def test_an_excluded_host_stays_excluded_without_a_range() -> None:
 def test_an_excluded_host_comes_back_as_a_new_one() -> None:
     hosts = Hosts().found(slots("a:2 b:2"))
     hosts = hosts.excluding("a", now_s=100.0, cooldown_range_s=(10.0, 60.0), chance=0.0)
-    assert hosts.next_return_s(100.0) == 110.0
-    assert hosts.usable(109.9) == slots("b:2")
-    assert hosts.usable(110.0) == slots("b:2 a:2")
+    assert hosts.next_return_s(100.0) == 120.0
+    assert hosts.usable(119.9) == slots("b:2")
+    assert hosts.usable(120.0) == slots("b:2 a:2")
 
 
 def test_each_failure_doubles_the_time_up_to_the_most() -> None:
     hosts, until = Hosts().found(slots("a:2")), []
     for chance in (0.0, 0.0, 1.0, 0.0, 1.0):
-        hosts = hosts.excluding("a", now_s=0.0, cooldown_range_s=(10.0, 60.0), chance=chance)
+        hosts = hosts.excluding("a", now_s=0.0, cooldown_range_s=(10.0, 95.0), chance=chance)
         until.append(hosts.excluded["a"].until_s)
-    assert until == [10.0, 20.0, 50.0, 60.0, 60.0]
+    assert until == [20.0, 40.0, 90.0, 95.0, 95.0]
     for _ in range(2000):
-        hosts = hosts.excluding("a", now_s=0.0, cooldown_range_s=(10.0, 60.0), chance=1.0)
-    assert hosts.excluded["a"].until_s == 60.0
+        hosts = hosts.excluding("a", now_s=0.0, cooldown_range_s=(10.0, 95.0), chance=1.0)
+    assert hosts.excluded["a"].until_s == 95.0
     assert math.isfinite(hosts.excluded["a"].until_s)
 
 

@@ -159,7 +159,7 @@ def test_a_host_comes_back_after_its_time() -> None:
     run.come(0, 1)
     assert run.members == (0, 1)
     assert run.end(2)[1] == []
-    decisions = run.decide(1.5)
+    decisions = run.decide(2.0)
     assert kinds(decisions) == ["Start", "Start", "Change"]
     starts = [each for each in decisions if isinstance(each, Start)]
     assert [each.assignment.workers.index(each.worker) for each in starts] == [2, 3]

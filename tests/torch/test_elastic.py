@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import farandole.torch as hvd
+from farandole.errors import PeerDiedError
 from farandole.torch.elastic import sampler as sampler_module
+from farandole.torch.elastic import state as state_module
 from farandole.torch.elastic.sampler import ElasticSampler
 from farandole.torch.elastic.state import (
     StateHandler,
@@ -81,6 +83,24 @@ def test_a_model_and_what_trains_it_go_back_to_the_last_commit(
         state.restore()
         assert same(everything(), committed)
         assert optimizer.param_groups[0]["lr"] == 0.1
+
+
+def test_a_loss_while_ranks_synchronise_keeps_the_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broadcast(mine: Any) -> Any:
+        raise PeerDiedError("lost", culprit=0)
+
+    # The model has arrived when the worker is lost that was to send the rest.
+    monkeypatch.setattr(state_module, "broadcast_parameters", lambda *_, **__: None)
+    model = torch.nn.Linear(3, 4)
+    state: Any = TorchState(model=model, batch=0)
+    state._bcast_object = broadcast
+    before = copy.deepcopy(model.state_dict())
+    with torch.no_grad():
+        model.weight += 1
+    with pytest.raises(PeerDiedError):
+        state.sync()
+    state.restore()
+    assert torch.equal(model.weight, before["weight"])
 
 
 def test_handlers_can_be_added() -> None:

@@ -296,11 +296,14 @@ class ObjectState(State):
 
     def sync(self) -> None:
         """Set the objects to those of rank 0, and save them."""
-        ObjectState.save(self)
-        if not self._saved_state:
+        # If a worker is lost in this, what was saved before is what counts.
+        mine = {name: copied(name, getattr(self, name)) for name in self._saved_state}
+        if not mine:
             return
-        theirs = self._bcast_object(self._saved_state)
-        if self._rank() != 0:
+        theirs = self._bcast_object(mine)
+        if self._rank() == 0:
+            self._saved_state = mine
+        else:
             self._saved_state = theirs
             ObjectState.restore(self)
 

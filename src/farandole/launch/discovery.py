@@ -91,17 +91,17 @@ class Hosts:
         Args:
             name: The host.
             now_s: The time.
-            cooldown_range_s: How long it is excluded the first time, and at most; the time doubles
-                with each failure. None: for good.
-            chance: From 0 to 1: lengthens the time by up to a quarter, so that hosts that failed
-                together do not come back together.
+            cooldown_range_s: How long it is excluded at least and at most: as with Horovod, twice
+                the least time at first, and twice as long with each failure. None: for good.
+            chance: From 0 to 1: lengthens the time by up to the least time, so that hosts that
+                failed together do not come back together.
         """
         failures = self.excluded[name].failures + 1 if name in self.excluded else 1
         until_s = math.inf
         if cooldown_range_s is not None:
-            first_s, most_s = cooldown_range_s
+            least_s, most_s = cooldown_range_s
             # No more doublings than a number can hold.
-            length_s = first_s * 2.0 ** min(failures - 1, 60) * (1 + chance / 4)
+            length_s = least_s * (2.0 ** min(failures, 60) + chance)
             until_s = now_s + min(most_s, length_s)
         exclusion = Exclusion(failures=failures, until_s=until_s)
         # It is new when it comes back: whoever stayed has state that it lacks.

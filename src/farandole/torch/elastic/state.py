@@ -89,9 +89,12 @@ class TorchState(ObjectState):
 
     def sync(self) -> None:
         """Give every rank what rank 0 has, and save that."""
+        # Nothing is saved before all is there: a worker may be lost on the way.
         for handler in self._handlers.values():
-            handler.sync()
+            handler.receive()
         super().sync()
+        for handler in self._handlers.values():
+            handler.save()
 
     def contents(self) -> Any:
         """Return what was saved last."""
@@ -130,9 +133,16 @@ class StateHandler:
         """Go back to what was saved last."""
         raise NotImplementedError
 
+    def receive(self) -> None:
+        """Have the state of rank 0, and save nothing; handlers of scripts may have `sync` only."""
+        self.sync()
+
     def sync(self) -> None:
         """Have the state of rank 0, and save it."""
-        raise NotImplementedError
+        if type(self).receive is StateHandler.receive:
+            raise NotImplementedError
+        self.receive()
+        self.save()
 
     def reset(self) -> None:
         """Get ready for other workers."""
@@ -172,10 +182,9 @@ class ModelStateHandler(StateHandler):
         """Go back to what was saved last."""
         self.value.load_state_dict(self._saved)
 
-    def sync(self) -> None:
-        """Have the parameters and buffers of rank 0, and save them."""
+    def receive(self) -> None:
+        """Have the parameters and buffers of rank 0."""
         broadcast_parameters(self.value.state_dict(), root_rank=0)
-        self.save()
 
 
 class OptimizerStateHandler(StateHandler):
@@ -203,15 +212,14 @@ class OptimizerStateHandler(StateHandler):
         # The optimizer goes on with the very tensors that it is given.
         self.value.load_state_dict(_copy_into(None, self._saved))
 
-    def sync(self) -> None:
-        """Have the state of rank 0, and save it."""
+    def receive(self) -> None:
+        """Have the state of rank 0."""
         parameters = self._parameters()
         gradients = [parameter.grad for parameter in parameters]
         broadcast_optimizer_state(self.value, root_rank=0)
         # It leaves zeros where nothing was: the others of this generation have none there.
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-        self.save()
 
     def _parameters(self) -> list[torch.nn.Parameter]:
         return [p for group in self.value.param_groups for p in group["params"]]
@@ -239,10 +247,9 @@ class StateDictHandler(StateHandler):
         """Go back to what was saved last."""
         self.value.load_state_dict(copied(type(self.value).__name__, self._saved))
 
-    def sync(self) -> None:
-        """Have the state of rank 0, and save it."""
+    def receive(self) -> None:
+        """Have the state of rank 0."""
         self.value.load_state_dict(broadcast_object(self.value.state_dict()))
-        self.save()
 
 
 class SamplerStateHandler(StateDictHandler):
