@@ -195,6 +195,9 @@ def test_ranks_with_unequal_weights_are_found_without_a_call_of_clipping() -> No
     assert "unequal weights" in look("FD303", ranks(lines)).findings[0].text
     by_tokens = [updates(n, (0.75, 0.25), counts=[[[c, 16]]]) for n, c in enumerate((12, 4))]
     assert look("FD303", ranks(by_tokens)).passed == ("FD303",)
+    # By hand, to the same norm: nearly the same weights, which equal batches do not explain.
+    by_norm = [updates(n, (0.074, 0.069), counts=[[[16, 16]]]) for n in (0, 1)]
+    assert look("FD303", ranks(by_norm)).findings
 
 
 def test_a_scheduler_that_one_rank_never_steps_is_found() -> None:

@@ -303,8 +303,11 @@ def _same_used(row: dict[int, Local]) -> bool:
 
 
 def _uneven(one: Weights) -> bool:
-    values = list(one.by_rank.values())
-    return max(values) - min(values) > 0.03 * max(map(abs, values))
+    return _spread(list(one.by_rank.values())) > 0.03
+
+
+def _spread(values: Sequence[float]) -> float:
+    return (max(values) - min(values)) / (max(map(abs, values)) or 1.0)
 
 
 def _by_samples(job: Job, one: Weights) -> bool:
@@ -314,8 +317,8 @@ def _by_samples(job: Job, one: Weights) -> bool:
     known = {rank: count for rank, count in counts.items() if count}
     if len(known) < len(counts):
         return False
-    ratios = [one.by_rank[rank] / count for rank, count in known.items()]
-    return max(ratios) - min(ratios) <= 0.1 * max(map(abs, ratios))
+    left = _spread([one.by_rank[rank] / count for rank, count in known.items()])
+    return left <= 0.1 and left < 0.5 * _spread(list(one.by_rank.values()))
 
 
 def _normaliser(one: Local) -> float | None:
