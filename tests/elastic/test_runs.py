@@ -208,12 +208,79 @@ train_all("disturbed", 0)
 """
 
 
-# Not TensorFlow: nobody has seen it come back after a loss yet.
-@pytest.mark.parametrize("backend", ["torch", "jax"])
+TAPE = """
+import json, os, signal
+import numpy as np
+import keras
+import tensorflow as tf
+import farandole.tensorflow as hvd
+
+worker = int(os.environ["FARANDOLE_WORKER"])
+hvd.init()
+
+def train_all(name, victim):
+    keras.utils.set_random_seed(5)
+    weights, momentum = tf.Variable(tf.ones((3, 1))), tf.Variable(tf.zeros((3, 1)))
+    layer = keras.layers.Dense(1)
+    layer.build((4, 3))
+    optimizer = hvd.DistributedOptimizer(keras.optimizers.Adam(0.01))
+    optimizer.build(layer.trainable_variables)
+    variables = [weights, momentum, *layer.variables, *optimizer.variables]
+    state = hvd.elastic.TensorFlowState(variables, epoch=0)
+    # A model with a loop of one's own is not compiled.
+    model = keras.Sequential([keras.Input((3,)), layer])
+    hvd.elastic.TensorFlowKerasState(model, optimizer)
+    np.random.seed(hvd.rank())
+
+    @tf.function
+    def step(x):
+        with hvd.DistributedGradientTape(tf.GradientTape()) as tape:
+            loss = tf.reduce_mean(tf.square(x @ weights))
+        momentum.assign(0.9 * momentum + tape.gradient(loss, weights))
+        weights.assign_sub(0.1 * momentum)
+        with tf.GradientTape() as plain:
+            loss = tf.reduce_mean(tf.square(layer(x)))
+        mine = layer.trainable_variables
+        optimizer.apply(plain.gradient(loss, mine), mine)
+
+    @hvd.elastic.run
+    def train(state):
+        while state.epoch < 3:
+            for batch in range(4):
+                if (worker, state.epoch, batch) == (victim, 1, 3):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                step(tf.constant(np.random.rand(4, 3), tf.float32))
+            values = [each.numpy().tolist() for each in variables]
+            print(json.dumps({
+                "run": name, "worker": worker, "rank": hvd.rank(), "size": hvd.size(),
+                "epoch": state.epoch, "weights": str(values),
+            }), flush=True)
+            state.epoch += 1
+            state.commit()
+
+    train(state)
+
+if worker < 2:
+    train_all("undisturbed", None)
+train_all("disturbed", 0)
+"""
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "torch", "jax"])
 def test_keras_goes_on_as_if_nothing_had_happened(tmp_path: Path, backend: str) -> None:
     pytest.importorskip(backend)
+    check_that_it_goes_on(tmp_path, FIT, **keras_on(backend))
+
+
+def test_a_compiled_step_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    pytest.importorskip("tensorflow")
+    check_that_it_goes_on(tmp_path, TAPE, **keras_on("tensorflow"))
+
+
+def check_that_it_goes_on(folder: Path, script: str, **environ: str) -> None:
+    """Run a script that trains for 3 epochs, twice; rank 0 dies in the second training's second."""
     options = ElasticOptions(min_np=2, max_np=2)
-    outcome, said, remarks = run(tmp_path, FIT, np=2, options=options, **keras_on(backend))
+    outcome, said, remarks = run(folder, script, np=2, options=options, **environ)
     assert outcome.verdict.exit_code == 0, remarks
     assert [each.code for each in outcome.verdict.survived] == [-9]
 

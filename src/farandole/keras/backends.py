@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from farandole.elastic import generation
 from farandole.engine.clean_stop import StopTraining
 from farandole.errors import MissingExtraError, UsageError
 from farandole.transport.reduction import HALF_TYPES, STORAGE, Array
@@ -234,8 +235,10 @@ def _tensorflow_call(averaging: Averaging, batch: Batch) -> tuple[Any, list[Any]
     from farandole.tensorflow.callback import call
 
     mine = [place for place, gradient in enumerate(batch.gradients) if gradient is not None]
-    # While this is traced; for the first time in the first step, on every rank.
-    coming = sorted(batch.wanted & (averaging.agree(batch) | frozenset(mine)))
+    # While this is traced; for the first time in the first step, on every rank. In elastic runs new
+    # workers trace what the others have traced before, and are in the middle of: nobody to ask.
+    others = frozenset[int]() if generation.is_elastic() else averaging.agree(batch)
+    coming = sorted(batch.wanted & (others | frozenset(mine)))
     specs = batch.specs
 
     def callback(*arrays: Array) -> list[Any]:

@@ -313,7 +313,7 @@ def build_optimizer(model: Any) -> bool:
     """Make sure that the optimizer has its variables; return False if the model has none yet."""
     if not all(layer.built for layer in model._flatten_layers()):
         return False
-    optimizer = model.optimizer
+    optimizer = getattr(model, "optimizer", None)
     if optimizer is not None and not optimizer.built:
         # On TensorFlow only: the other backends have done so before any callback is called.
         optimizer.build(model.trainable_variables)

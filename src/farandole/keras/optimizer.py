@@ -133,8 +133,7 @@ class Averaging:
         self._sums: list[Array | None] = []
         self._summed = 0
         self._taking_part: frozenset[int] | None = None
-        # By number and not by names: models that differ must meet there to find it out.
-        self.meeting = "" if self.engine is None else self.engine.unique_name("optimizer", "")
+        self._meeting: str | None = None
 
     def _enter_generation(self) -> None:
         """Go on with other workers, in an elastic run; what was on its way is given up."""
@@ -149,6 +148,19 @@ class Averaging:
                 "anew. Use a DistributedOptimizer of all workers in elastic runs."
             )
         self._bind()
+
+    @property
+    def meeting(self) -> str:
+        """Where the ranks meet whose optimizers this one trains with.
+
+        By number and not by names: models that differ must meet there to find it out. Numbers are
+        dealt at the first use, as a rank may still have optimizers that others do not have any
+        more, or never had: TensorFlow keeps what its graphs call.
+        """
+        if self._meeting is None:
+            assert self.engine is not None
+            self._meeting = self.engine.unique_name("optimizer", "")
+        return self._meeting
 
     @property
     def in_step(self) -> bool:
