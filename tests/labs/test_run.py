@@ -220,7 +220,7 @@ def test_a_lab_in_a_budget_interrupted_and_gone_on_with(place: Path) -> None:
     assert "tiny, run 2 of each setting, to narrow the intervals: one worker (about " in done.stderr
     assert "of the budget left: further runs would not make" in done.stderr
     second = read_study(place / "out" / "studies" / "second")
-    assert [(x.cell.workers, x.repeat) for x in second.launches] == [(1, 0), (2, 0), (1, 1), (2, 1)]
+    assert [(x.cell.workers, x.repeat) for x in second.launches] == [(1, 0), (2, 0), (2, 1), (1, 1)]
     assert "| runs of each setting, by study | 1 | 2 |" in (place / "out/report.md").read_text()
     assert "The fastest made 200 samples/s." in done.stdout
     assert "out/report.html" in done.stdout

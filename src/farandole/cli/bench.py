@@ -51,8 +51,8 @@ COMMAND = Command(
             flag("--quick", "", "fewer launches, steps and cells"),
             flag(
                 *("--launches", "N"),
-                f"launches per implementation (default {_LAUNCHES}, or {_QUICK_LAUNCHES} with "
-                "--quick; fewer where one takes minutes)",
+                f"launches per implementation (default {_LAUNCHES}; "
+                f"{_QUICK_LAUNCHES} with --quick)",
             ),
             flag("--peers", "NAMES", f"peers: {','.join(PEERS)} (default all), or none"),
             flag("--models", "NAMES", f"models: {','.join(MODELS)} (default all)"),

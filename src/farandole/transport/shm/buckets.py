@@ -110,9 +110,9 @@ class SharedBuckets:
         """What I fold of each bucket, in everybody's."""
         self._small: dict[str, tuple[Reduction, Fold]] = {}
         """What folds small chunks, by type: for the last reduction, which mostly comes again."""
-        self.reduce: Callable[[int, Reduction, list[int], list[Array]], None] = self._fold
-        """What is done when all are ready: with a bucket, the reduction, everybody's flags and
-        notes. It is over when every rank has done it."""
+        self.reduce: Callable[[int, Reduction, list[int], list[Array]], None] | None = None
+        """What is done instead of folding when all are ready: with a bucket, the reduction,
+        everybody's flags and notes. It is over when every rank has done it."""
 
     def allreduce(
         self, bucket: int, step: int, how: Reduction, flags: int, note: Array
@@ -143,7 +143,10 @@ class SharedBuckets:
             notes = [each[bucket].copy() for each in self._notes]
         if not some & _ODD:
             began_s = time.monotonic()
-            self.reduce(bucket, how, said, notes)
+            if self.reduce is None:
+                self._fold(bucket, how)
+            else:
+                self.reduce(bucket, how, said, notes)
             self.busy_s += time.monotonic() - began_s
         self._reduced[rank][bucket][0] = step
         yield from _until(self._reduced, peers, bucket, step)
@@ -167,9 +170,10 @@ class SharedBuckets:
 
     def close(self) -> None:
         """Leave; tensors that still point into the memory keep it."""
+        self.reduce = None
         self._fabric.close()
 
-    def _fold(self, bucket: int, how: Reduction, _said: list[int], _notes: list[Array]) -> None:
+    def _fold(self, bucket: int, how: Reduction) -> None:
         chunks, dtype = self._chunks[bucket], self._shapes[bucket][1]
         mine = chunks[0]
         if len(mine) > BLOCK_ELEMENTS:
