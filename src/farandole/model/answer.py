@@ -280,7 +280,7 @@ def _limit(bound: Bound, row: CellRow) -> str:
         "communication": communication,
         "compute": communication,
         "input": f"waiting for data takes {percent(split.share(split.data_s))}",
-        "fixed_cost": f"{communication} of a step, but fixed cost most of the job",
+        "fixed_cost": f"{communication} of a step; fixed cost takes most of the job",
         "straggler": f"the others wait for the slowest for {percent(split.others_wait)} of a step",
     }.get(bound, _BOUND_WORDS[bound])
 
