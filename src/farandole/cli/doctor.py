@@ -143,8 +143,8 @@ def _tell_end(job: Job, diagnosis: Diagnosis) -> int:
         return 1
     if len(job.training) < job.workers:
         say(
-            f"farandole: {len(job.training)} of {job.workers} workers trained. Every process that "
-            "the command starts is expected to."
+            f"farandole: {len(job.training)} of {plural(job.workers, 'worker')} trained. "
+            "Every process that the command starts is expected to."
         )
     steps = max(rank.steps for rank in job.training)
     if steps < FEW_STEPS:

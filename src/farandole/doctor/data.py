@@ -197,7 +197,7 @@ def same_samples(found: dict[int, Feed]) -> bool:
     severity="error",
     title="Every rank trains on the same samples",
     meaning="Your {workers:worker} all compute the gradient of the same samples. Averaging equal "
-    "gradients changes nothing: {workers} workers do the work of one. An epoch takes as long as "
+    "gradients changes nothing: {workers:worker} do the work of one. An epoch takes as long as "
     "with one, or sees 1/{workers} of the data.",
     fix={
         "torch": "sampler = DistributedSampler(dataset, num_replicas=hvd.size(), rank=hvd.rank())\n"
@@ -917,7 +917,9 @@ def sampler_of_another_world(job: Job) -> Iterator[Seen]:
     what = ""
     if any(count != job.workers for count in parts.values()):
         count = next(count for count in parts.values() if count != job.workers)
-        what = f"A sampler divides into {plural(count, 'part')} for {job.workers} workers."
+        what = (
+            f"A sampler divides into {plural(count, 'part')} for {plural(job.workers, 'worker')}."
+        )
     elif len(set(mine.values())) < len(mine):
         what = "Two ranks have the same part."
     elif len(set(seeds.values())) > 1 and any(one.shuffle for one in loaders.values()):
